@@ -1,0 +1,48 @@
+#pragma once
+// Every bound of kvd in one place. Full is an answer: what reaches a bound is refused with an error
+// that names the bound, or dropped and counted. Each number carries its reason.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace kvd::limits {
+
+// gRPC messages, both ways: what PegaFlow's client and server allow.
+inline constexpr int grpc_message_bytes_max = 64 << 20;
+// HTTP: no endpoint of the server role takes a body, so a small bound stops abuse.
+inline constexpr std::size_t http_body_bytes_max = 64 << 10;
+inline constexpr std::size_t http_header_bytes_max = 16 << 10;
+inline constexpr std::size_t http_connections_max = 1024;
+
+// Identifiers that clients choose and we keep for as long as the instance lives.
+inline constexpr std::size_t id_bytes_max = 512;
+// A block hash is opaque: 16 (xxhash) or 32 (sha256) bytes in practice, 64 for sha512.
+inline constexpr std::size_t hash_bytes_max = 64;
+inline constexpr std::size_t instances_max = 1024;
+inline constexpr std::uint32_t world_size_max = 4096;
+inline constexpr std::size_t layers_per_worker_max = 4096;
+inline constexpr std::size_t layer_groups_max = 64;
+inline constexpr std::size_t wrapper_bytes_max = 64 << 10;
+// (layer, tp rank) cells of one block; 61 layers at TP 8 are 488.
+inline constexpr std::uint32_t slots_per_block_max = 1 << 16;
+
+// A 1M-token prompt in 16-token blocks is 65,536 hashes; 64 MiB cannot carry more than 2 M.
+inline constexpr std::size_t hashes_per_query_max = 1 << 20;
+inline constexpr std::size_t leases_max = 1 << 16;
+inline constexpr std::chrono::seconds lease_ttl_default{600};
+// Unsealed blocks whose other workers never came; PegaFlow's figure.
+inline constexpr std::chrono::seconds unsealed_age_max{300};
+
+// Copy jobs that wait for a copy thread, per direction.
+inline constexpr std::size_t copy_jobs_max = 4096;
+// The stock client gives up on a load after 120 s and then reuses the memory, so we stop before.
+inline constexpr std::chrono::seconds load_deadline{110};
+// A save that waits for another worker's copy of the same block answers after this at the latest.
+inline constexpr std::chrono::seconds save_wait_max{30};
+
+// Pool: the unit of every address in it; O_DIRECT's smallest logical block.
+inline constexpr std::size_t pool_unit_bytes = 512;
+inline constexpr std::uint64_t pool_bytes_max = std::uint64_t{pool_unit_bytes} << 32;  // 2 TiB
+
+}  // namespace kvd::limits

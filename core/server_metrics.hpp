@@ -1,0 +1,96 @@
+#pragma once
+// Every number that the server role counts, by the part that updates it. PegaFlow's names for them,
+// and what each is for, are in actors/metrics.cpp.
+
+#include <array>
+
+#include "core/metric.hpp"
+
+namespace kvd {
+
+// Bucket bounds are PegaFlow's, so that its dashboards draw the same curves.
+namespace bounds {
+inline constexpr double residence_seconds[] = {1,    5,    10,   30,    60,    120,   300,
+                                               600,  1800, 3600, 7200,  21600, 43200, 86400};
+inline constexpr double copy_seconds[] = {.01, .025, .05, .1, .25, .5,  1,  1.5,
+                                          2,   3,    5,   7.5, 10,  15,  30, 60};
+inline constexpr double rpc_seconds[] = {.0005, .001, .002, .005, .01, .02,
+                                         .05,   .1,   .2,   .5,   1,   2};
+}  // namespace bounds
+
+// memory/block_store: blocks, leases, eviction.
+struct store_metrics {
+  gauge resident_bytes;            // sealed bytes in RAM
+  gauge resident_blocks;           // sealed blocks in RAM
+  gauge inflight_bytes;            // bytes of blocks that wait for more slots
+  gauge leases;                    // live query leases
+  gauge leased_blocks;             // block references that leases hold
+  gauge pinned_bytes;              // bytes of blocks that cannot be evicted now
+  counter inflight_gc_cleaned;     // unsealed blocks dropped by age
+  counter block_hits;              // of Ready group-0 and exact queries
+  counter block_misses;
+  counter tier_ram;                // attribution of queried blocks; with tier_miss they sum up
+  counter tier_miss;
+  counter insertions;
+  counter admission_rejections;
+  counter evictions_pressure;
+  counter evictions_cleanup;
+  counter evictions_still_referenced;
+  counter eviction_reclaimed_bytes;
+  counter alloc_failures;          // a slot could not be had even after eviction
+  counter save_blocks_dropped;     // blocks of a Save left out because the pool was full
+  counter save_blocks_present;     // blocks of a Save that were already stored
+  counter layout_mismatches;       // same hash, other layout: answered as a miss
+  counter lease_expirations;
+  counter slabs_moved;             // slabs that changed size class
+  histogram residence_pressure{bounds::residence_seconds};
+  histogram residence_cleanup{bounds::residence_seconds};
+};
+
+// transport/device: copies between engine memory and the pool.
+struct copy_metrics {
+  counter save_bytes;
+  counter load_bytes;
+  counter load_failures;
+  counter load_cancelled;          // dropped before their end: client gone, flag unlinked, deadline
+  counter save_failures;
+  gauge save_queue;                // jobs that wait for a copy thread
+  gauge load_queue;
+  gauge inflight;                  // jobs being copied
+  histogram save_seconds{bounds::copy_seconds};
+  histogram load_seconds{bounds::copy_seconds};
+};
+
+// transport/grpc: every unary method. Order is engine_method's.
+enum class engine_method : std::uint8_t {
+  register_context_batch, save, load, query_prefetch, release, unregister_context,
+  query_blocks_for_transfer, release_transfer_lock, rdma_handshake, shutdown, health, count
+};
+struct rpc_metrics {
+  static constexpr std::size_t methods = static_cast<std::size_t>(engine_method::count);
+  static constexpr std::size_t statuses = 17;  // gRPC status codes 0..16
+  std::array<std::array<counter, statuses>, methods> requests;
+  // One histogram a method and outcome (ok, error): status codes beyond that do not earn a series.
+  struct by_outcome {
+    histogram ok{bounds::rpc_seconds};
+    histogram error{bounds::rpc_seconds};
+  };
+  std::array<by_outcome, methods> seconds;
+};
+
+// actors: instances and sessions.
+struct control_metrics {
+  gauge instances;
+  gauge sessions;
+  counter sessions_lost;           // streams that ended while their instance was registered
+  counter tasks_restarted;         // background actors that died and were started again
+};
+
+struct server_metrics {
+  store_metrics store;
+  copy_metrics copy;
+  rpc_metrics rpc;
+  control_metrics control;
+};
+
+}  // namespace kvd
