@@ -17,9 +17,11 @@ inline constexpr std::size_t http_connections_max = 1024;
 
 // Identifiers that clients choose and we keep for as long as the instance lives.
 inline constexpr std::size_t id_bytes_max = 512;
-// A block hash is opaque: 16 (xxhash) or 32 (sha256) bytes in practice, 64 for sha512.
-inline constexpr std::size_t hash_bytes_max = 64;
+// A block hash is opaque: 16 (xxhash) or 32 (sha256) bytes in practice, 48 for sha384.
+inline constexpr std::size_t hash_bytes_max = 48;
 inline constexpr std::size_t instances_max = 1024;
+// (namespace, group, layout) triples ever seen; they are never forgotten.
+inline constexpr std::size_t scopes_max = 1 << 16;
 inline constexpr std::uint32_t world_size_max = 4096;
 inline constexpr std::size_t layers_per_worker_max = 4096;
 inline constexpr std::size_t layer_groups_max = 64;

@@ -1,0 +1,117 @@
+// Reading side of the block store: look-ups that pin, and giving pins back.
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "memory/block_store.hpp"
+
+namespace kvd {
+
+namespace {
+
+// Keys whose chains are fetched ahead: enough to hide a memory access, few enough for the stack.
+constexpr std::size_t lookahead = 16;
+// The policy lock is given up after so many touches, so that a 10,000-block query delays nobody.
+constexpr std::size_t touches_per_lock = 1024;
+
+} // namespace
+
+bool block_store::pin_sealed(std::uint64_t key_hash, scope_id in, std::string_view hash,
+                             block_index& out) {
+  const std::lock_guard lock(table_.lock_of(key_hash));
+  const auto block = table_.find(key_hash, in, hash);
+  if (block == no_block) return false;
+  auto& record = table_[block];
+  if (record.state.load(std::memory_order_relaxed) != block_state::sealed) return false;
+  if (record.pins.fetch_add(1) == 0) {
+    metrics_.pinned_bytes.add(static_cast<std::int64_t>(scope_of(in).block_bytes));
+  }
+  out = block;
+  return true;
+}
+
+std::size_t block_store::pin_prefix(scope_id in, hash_list hashes, std::vector<block_index>& out) {
+  std::array<std::uint64_t, lookahead> keys{};
+  const auto first = out.size();
+  for (std::size_t at = 0; at < hashes.size(); at += lookahead) {
+    const auto count = std::min(lookahead, hashes.size() - at);
+    for (std::size_t i = 0; i < count; ++i) {
+      keys[i] = table_.hash_of(in, *hashes[at + i]);
+      table_.prefetch(keys[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      block_index block = no_block;
+      if (!pin_sealed(keys[i], in, *hashes[at + i], block)) {
+        touch(std::span(out).subspan(first));
+        return out.size() - first;
+      }
+      out.push_back(block);
+    }
+  }
+  touch(std::span(out).subspan(first));
+  return out.size() - first;
+}
+
+std::size_t block_store::pin_members(scope_id in, hash_list hashes, std::vector<block_index>& out,
+                                     std::vector<std::uint32_t>& positions) {
+  const auto first = out.size();
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    block_index block = no_block;
+    if (!pin_sealed(table_.hash_of(in, *hashes[i]), in, *hashes[i], block)) continue;
+    out.push_back(block);
+    positions.push_back(static_cast<std::uint32_t>(i));
+  }
+  touch(std::span(out).subspan(first));
+  return out.size() - first;
+}
+
+void block_store::touch(std::span<const block_index> blocks) noexcept {
+  // Last block first, so that the root of the prefix is the most recent and goes last.
+  while (!blocks.empty()) {
+    const auto count = std::min(blocks.size(), touches_per_lock);
+    const std::lock_guard lock(policy_mutex_);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto block = blocks[blocks.size() - 1 - i];
+      if (block < in_policy_.size() && in_policy_[block]) policy_->touch(block);
+    }
+    blocks = blocks.first(blocks.size() - count);
+  }
+}
+
+void block_store::add_pins(std::span<const block_index> blocks) noexcept {
+  for (const auto block : blocks) {
+    [[maybe_unused]] const auto before = table_[block].pins.fetch_add(1);
+    assert(before > 0);
+  }
+}
+
+void block_store::unpin(std::span<const block_index> blocks) noexcept {
+  for (const auto block : blocks) {
+    auto& record = table_[block];
+    const auto bytes = static_cast<std::int64_t>(scope_of(record.scope).block_bytes);
+    // The record may be another block's as soon as the last pin is gone.
+    if (record.pins.fetch_sub(1) != 1) continue;
+    metrics_.pinned_bytes.add(-bytes);
+    if (record.state.load() == block_state::detached) finish_detached(block);
+  }
+}
+
+const std::byte* block_store::part_address(block_index block, std::uint32_t part) const noexcept {
+  auto at = table_[block].parts;
+  while (table_.node(at).part != part)
+    at = table_.node(at).next;
+  return pool_.address(table_.node(at).place);
+}
+
+void block_store::count_lookup(scope_id in, std::size_t asked, std::size_t hits) noexcept {
+  metrics_.block_hits.add(hits);
+  metrics_.block_misses.add(asked - hits);
+  metrics_.tier_ram.add(hits);
+  metrics_.tier_miss.add(asked - hits);
+  auto& usage = *scope_of(in).usage;
+  usage.block_hits.add(hits);
+  usage.block_misses.add(asked - hits);
+}
+
+} // namespace kvd
