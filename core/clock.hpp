@@ -1,8 +1,8 @@
 #pragma once
 // Time, behind a seam: production reads the steady clock, the simulator moves its own.
 //
-// Everything that expires (leases, unsealed blocks, sessions, deadlines) takes a `const clock&` that
-// outlives it. Only this file calls steady_clock::now(); the tidy test checks that.
+// Everything that expires (leases, unsealed blocks, sessions, deadlines) takes a `const clock&`
+// that outlives it. Only this file calls steady_clock::now(); the tidy test checks that.
 
 #include <atomic>
 #include <chrono>

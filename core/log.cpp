@@ -14,7 +14,8 @@ namespace {
 std::atomic<level> lowest_level{level::info};
 
 constexpr std::pair<std::string_view, std::string_view> names[] = {
-    {"trace", "TRACE"}, {"debug", "DEBUG"}, {"info", "INFO "}, {"warn", "WARN "}, {"error", "ERROR"},
+    {"trace", "TRACE"}, {"debug", "DEBUG"}, {"info", "INFO "},
+    {"warn", "WARN "},  {"error", "ERROR"},
 };
 
 }  // namespace
@@ -29,8 +30,12 @@ bool parse(std::string_view text, level& out) noexcept {
   return false;
 }
 
-void set_level(level lowest) noexcept { lowest_level.store(lowest, std::memory_order_relaxed); }
-level current_level() noexcept { return lowest_level.load(std::memory_order_relaxed); }
+void set_level(level lowest) noexcept {
+  lowest_level.store(lowest, std::memory_order_relaxed);
+}
+level current_level() noexcept {
+  return lowest_level.load(std::memory_order_relaxed);
+}
 
 void detail::write(level at, std::string_view component, std::string_view text) noexcept {
   const auto now = std::chrono::system_clock::now();

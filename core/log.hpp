@@ -37,7 +37,8 @@ void record(level at, std::string_view component, fmt::format_string<Args...> fo
 }
 
 template<class... Args>
-void debug(std::string_view component, fmt::format_string<Args...> format, Args&&... args) noexcept {
+void debug(std::string_view component, fmt::format_string<Args...> format,
+           Args&&... args) noexcept {
   record(level::debug, component, format, std::forward<Args>(args)...);
 }
 template<class... Args>
@@ -49,7 +50,8 @@ void warn(std::string_view component, fmt::format_string<Args...> format, Args&&
   record(level::warn, component, format, std::forward<Args>(args)...);
 }
 template<class... Args>
-void error(std::string_view component, fmt::format_string<Args...> format, Args&&... args) noexcept {
+void error(std::string_view component, fmt::format_string<Args...> format,
+           Args&&... args) noexcept {
   record(level::error, component, format, std::forward<Args>(args)...);
 }
 
