@@ -221,13 +221,13 @@ std::size_t block_store::obtain_slots(const claim_request& request,
   }
 }
 
-// How many of the leading blocks the policy lets in. The first refused one ends it: a block behind
-// a hole could never be part of a prefix.
+// How many of the leading blocks the policy lets in: from the root to the deepest one it admits. A
+// block behind a hole could never be part of a prefix.
 std::size_t block_store::admitted(std::span<const block_index> blocks) {
   const std::lock_guard lock(policy_mutex_);
-  std::size_t count = 0;
-  while (count < blocks.size() && policy_->admit(table_.hash_of(blocks[count])))
-    ++count;
+  auto count = blocks.size();
+  while (count > 0 && !policy_->admit(table_.hash_of(blocks[count - 1])))
+    --count;
   metrics_.admission_rejections.add(blocks.size() - count);
   return count;
 }

@@ -28,6 +28,9 @@ public:
     return record.pins.load(std::memory_order_relaxed) == 0 &&
            record.state.load(std::memory_order_relaxed) == block_state::sealed;
   }
+  std::uint64_t fingerprint(block_index resident) const noexcept override {
+    return table_.hash_of(resident);
+  }
 
 private:
   block_table& table_;

@@ -73,7 +73,7 @@ void block_store::touch(std::span<const block_index> blocks) noexcept {
     const std::lock_guard lock(policy_mutex_);
     for (std::size_t i = 0; i < count; ++i) {
       const auto block = blocks[blocks.size() - 1 - i];
-      if (block < in_policy_.size() && in_policy_[block]) policy_->touch(block);
+      if (block < in_policy_.size() && in_policy_[block]) policy_->touch(block, table_.hash_of(block));
     }
     blocks = blocks.first(blocks.size() - count);
   }
