@@ -175,11 +175,13 @@ private:
     // Guards everything below and this node's chunks, owners and bitmaps. One a node because
     // copies of different sockets should not meet here; not finer because a call takes whole runs.
     mutable std::mutex mutex;
-    std::uint32_t claimed = 0;              // GUARDED_BY(mutex), chunks
+    // Written under the mutex; emptiest() reads them without.
+    std::atomic<std::uint32_t> claimed{0};  // chunks
+    std::atomic<std::uint64_t> used{0};     // bytes
     std::uint32_t cursor = 0;               // GUARDED_BY(mutex), of propose_window
-    std::uint64_t used = 0;                 // GUARDED_BY(mutex), bytes
     std::vector<std::uint64_t> free_chunks; // GUARDED_BY(mutex), bit a chunk
-    std::array<std::unique_ptr<class_state>, classes_max> classes; // what they hold: GUARDED_BY
+    std::array<std::unique_ptr<class_state>, classes_max>
+        classes; // what they hold: GUARDED_BY(mutex)
   };
   struct window {
     std::uint32_t first;
