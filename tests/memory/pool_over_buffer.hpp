@@ -52,6 +52,9 @@ inline std::vector<slot> take(slab_pool& pool, size_class of, std::size_t count,
 
 struct all_but final : evictable {
   std::set<block_index> pinned;
+  std::uint64_t fingerprint(block_index) const noexcept override {
+    return 0;
+  }  // pools ask for none
   bool operator()(block_index candidate) noexcept override { return !pinned.contains(candidate); }
 };
 
