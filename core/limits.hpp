@@ -14,6 +14,15 @@ inline constexpr int grpc_message_bytes_max = 64 << 20;
 inline constexpr std::size_t http_body_bytes_max = 64 << 10;
 inline constexpr std::size_t http_header_bytes_max = 16 << 10;
 inline constexpr std::size_t http_connections_max = 1024;
+// A whole request, from its first byte: 80 KiB take a second on a bad line, a slow attacker longer.
+inline constexpr std::chrono::seconds http_request_time_max{10};
+// Between requests of one connection; above the 60 s at which common proxies give up.
+inline constexpr std::chrono::seconds http_idle_time_max{75};
+// For a handler's answer; a memory cleanup of a big pool is the slowest, some seconds.
+inline constexpr std::chrono::seconds http_answer_time_max{60};
+// For the client to take its answer, and after the last one to close its side.
+inline constexpr std::chrono::seconds http_write_time_max{30};
+inline constexpr std::chrono::seconds http_linger_time_max{2};
 
 // Identifiers that clients choose and we keep for as long as the instance lives.
 inline constexpr std::size_t id_bytes_max = 512;

@@ -37,7 +37,7 @@ MAY_INCLUDE = {
 # Libraries that stay behind one door: include prefix -> path prefixes that may use it.
 LIBRARY_HOMES = {
     "caf/": ("actors/", "cli/", "tests/"),
-    "boost/beast": ("transport/http/http_server.cpp",),
+    "boost/beast": ("transport/http/request_reader.cpp",),
     "numa": ("memory/",),
     "grpc": ("transport/grpc/", "actors/", "cli/", "tests/"),
     "prometheus/": ("actors/", "tests/"),
