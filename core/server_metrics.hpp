@@ -83,7 +83,7 @@ struct control_metrics {
   gauge instances;
   gauge sessions;
   counter sessions_lost;           // streams that ended while their instance was registered
-  counter tasks_restarted;         // background actors that died and were started again
+  counter task_failures;           // handlers of background actors that failed
 };
 
 struct server_metrics {
