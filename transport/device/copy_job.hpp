@@ -3,8 +3,8 @@
 //
 // Protocol: the owner of a copy_job fills `ranges` (and the rest), submits it to a device, and does
 // not touch it until `on_done` is called, exactly once, on a copy thread. The job is the owner's
-// again from the first line of on_done. Jobs are pooled by their owner and keep their capacity, so
-// that a warmed-up server allocates nothing here.
+// again from the first line of on_done: it may be freed, or submitted again, right there. Jobs are
+// pooled by their owner and keep their capacity, so that a warmed-up server allocates nothing here.
 
 #include <atomic>
 #include <cstddef>
@@ -21,30 +21,39 @@ struct copy_range {
   std::uint64_t bytes;
 };
 
-enum class copy_direction : std::uint8_t { save, load };  // device -> pool, pool -> device
+enum class copy_direction : std::uint8_t { save, load }; // device -> pool, pool -> device
+// failed: a page of either side could not be had (an engine shrank its memory).
+// cancelled: deadline, should_stop, or the device is going away. Both may leave a part copied.
 enum class copy_outcome : std::uint8_t { done, failed, cancelled };
 
+// REQUIRES: no byte is written by two ranges of one job, nor written by one and read by another;
+// chunks of a job run on several threads and in no particular order. Sources may repeat. Both ends
+// of every range stay mapped until on_done.
 struct copy_job {
   copy_direction direction = copy_direction::save;
   std::vector<copy_range> ranges;
   time_point deadline = time_point::max();
-  // Asked between chunks; true stops the job, and nothing is written after on_done. May be null.
+  // Asked before each chunk, on copy threads, several at once; true stops the job, and nothing is
+  // written after on_done. May be null.
   bool (*should_stop)(void* owner) noexcept = nullptr;
   void (*on_done)(copy_job& job, copy_outcome outcome) noexcept = nullptr;
   void* owner = nullptr;
 
-  // The device's, while the job is submitted.
+  // The device's, while the job is submitted; submit() resets them. total_bytes stays readable in
+  // on_done.
   std::uint64_t total_bytes = 0;
   copy_job* next = nullptr;
-  std::size_t range_cursor = 0;
-  std::uint64_t byte_cursor = 0;
-  unsigned workers = 0;
-  std::atomic<bool> stop{false};
+  std::size_t range_cursor = 0;  // first range that is not wholly handed out
+  std::uint64_t byte_cursor = 0; // bytes of it that are
+  unsigned workers = 0;          // threads inside a chunk of this job
+  bool started = false;
+  copy_outcome outcome = copy_outcome::done;
+  std::atomic<bool> stop{false}; // a chunk did not end well: the other threads need not begin
 };
 
-// Sorts `ranges` by pool or device address (whichever `direction` reads), merges neighbours that
-// are contiguous on both sides, and drops empty ones. Never changes which bytes go where.
-void plan_copies(copy_job& job);
+// Sorts `ranges` by the address that `direction` reads, merges neighbours that are contiguous on
+// both sides, and drops empty ones. Never changes which bytes go where. Allocates nothing.
+void plan_copies(copy_job& job) noexcept;
 
 // An engine's memory of one kind. host_device is POSIX shared memory; a CUDA device has its place
 // beside it, same stem.
@@ -57,4 +66,4 @@ public:
   virtual int numa_node() const noexcept = 0;
 };
 
-}  // namespace kvd
+} // namespace kvd
