@@ -7,35 +7,38 @@
 //   +----------------+-------+-------+---------------+---------------+
 //
 // state: 0 pending, 1 loaded, -1 failed; stored with release order, read with acquire. The client
-// creates and unlinks the object; an unlinked one means that nobody waits any more.
+// creates and unlinks the object; an unlinked one means that nobody waits any more. A leading
+// offset other than 8 moves magic, version and state: they start at `offset`.
+//
+// Nothing is mapped. The flag is written with pwrite(2), which reaches the same page that the
+// client has mapped, costs no page-table work, and cannot raise SIGBUS when the client has shrunk
+// the object. publish() keeps what a torn 8-byte write could break: see load_state.cpp.
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <string_view>
 
 #include "core/error.hpp"
+#include "transport/device/shm_object.hpp"
 
 namespace kvd {
 
 class load_state {
 public:
-  // Maps the client's flag. errc::device names the object and what does not fit.
+  // Opens the client's flag and checks its header. errc::device names the object and what does not
+  // fit.
   static result<load_state> attach(std::string_view name);
-  load_state(load_state&& other) noexcept;
-  load_state& operator=(load_state&& other) noexcept;
-  ~load_state();
 
+  // Everything this thread saw before is visible to a client that sees `state`. Failure is not
+  // reported: it means that the client destroyed its own flag.
   void publish(std::int64_t state) noexcept;
   // True once the client has unlinked the object. One fstat.
-  bool abandoned() const noexcept;
+  bool abandoned() const noexcept { return object_.unlinked(); }
 
 private:
-  load_state() = default;
-  void* mapping_ = nullptr;
-  std::size_t mapping_bytes_ = 0;
-  std::int64_t* state_ = nullptr;
-  int fd_ = -1;
+  load_state(shm_object object, std::int64_t state_offset) noexcept
+      : object_(std::move(object)), state_offset_(state_offset) {}
+  shm_object object_;
+  std::int64_t state_offset_;
 };
 
-}  // namespace kvd
+} // namespace kvd
