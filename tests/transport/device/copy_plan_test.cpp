@@ -16,7 +16,7 @@ void copy_naively(const std::vector<copy_range>& ranges) {
   }
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("a plan puts the same bytes in the same places as the list it was made from") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -30,7 +30,7 @@ TEST_CASE("a plan puts the same bytes in the same places as the list it was made
     const auto units = from.size() / unit;
     std::vector<copy_range> ranges;
     for (std::uint64_t at = 0; at < units;) {
-      const auto count = std::min(random.below(4), units - at); // 0: an empty range
+      const auto count = std::min(random.below(4), units - at);  // 0: an empty range
       const auto source = random.below(3) == 0 ? random.below(units - count + 1) : at;
       ranges.push_back({naive.data() + at * unit, from.data() + source * unit, count * unit});
       at += std::max<std::uint64_t>(count, 1);

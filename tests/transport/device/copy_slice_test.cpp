@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "core/random.hpp"
-#include "shm_fixture.hpp"
-#include "tracked_job.hpp"
+#include "tests/transport/device/shm_fixture.hpp"
+#include "tests/transport/device/tracked_job.hpp"
 #include "transport/device/host_device.hpp"
 
 using namespace kvd;
@@ -41,7 +41,7 @@ int in_child(Body body) {
   return status;
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("slices of any size and alignment are copied exactly") {
   install_fault_guard();
@@ -80,7 +80,7 @@ TEST_CASE("copying from memory that its owner truncated fails and leaves the pro
   std::memset(object.data(), 1, 4 * mib);
   object.resize(mib);
   CHECK_FALSE(copy_one(pool.data(), object.data(), 4 * mib));
-  CHECK(pool[mib - 4096] == std::byte{1}); // what was there has arrived
+  CHECK(pool[mib - 4096] == std::byte{1});  // what was there has arrived
   CHECK_FALSE(copy_one(pool.data(), object.data() + 2 * mib, 64));
   CHECK(copy_one(pool.data(), object.data(), mib));
 }

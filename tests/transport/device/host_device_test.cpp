@@ -11,7 +11,7 @@
 
 #include "core/limits.hpp"
 #include "core/random.hpp"
-#include "tracked_job.hpp"
+#include "tests/transport/device/tracked_job.hpp"
 
 using namespace kvd;
 using kvd::test::tracked_job;
@@ -64,7 +64,7 @@ struct gate {
   }
 };
 
-} // namespace
+}  // namespace
 
 TEST_CASE("a job copies every range and ends once") {
   fixture f;
@@ -141,12 +141,12 @@ TEST_CASE("a small load overtakes a large one that has begun") {
 TEST_CASE("loads go first and saves still get their share") {
   fixture f;
   host_device device(fixture::options(1, 64), f.time, f.metrics);
-  std::string order; // written by the only copy thread
+  std::string order;  // written by the only copy thread
   std::deque<tracked_job> jobs;
   {
     gate first(device);
     for (int i = 0; i < 24; ++i) {
-      const bool load = i >= 8; // the saves were there before
+      const bool load = i >= 8;  // the saves were there before
       auto& job = jobs.emplace_back(load ? copy_direction::load : copy_direction::save,
                                     f.target.data() + i, f.source.data() + i, 1);
       job.at_end = [&order, load] { order += load ? 'L' : 'S'; };
@@ -161,7 +161,7 @@ TEST_CASE("loads go first and saves still get their share") {
   for (auto& job : jobs) {
     CHECK(job.wait() == copy_outcome::done);
   }
-  CHECK(order.starts_with("LLLS")); // the gate was the first of four loads
+  CHECK(order.starts_with("LLLS"));  // the gate was the first of four loads
   CHECK(order.substr(4).starts_with("LLLLSLLLLSLLLLS"));
   CHECK(std::count(order.begin(), order.end(), 'S') == 8);
   CHECK(f.metrics.load_queue.value() == 0);

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "core/server_metrics.hpp"
-#include "pickle_samples.hpp"
-#include "shm_fixture.hpp"
+#include "tests/transport/device/pickle_samples.hpp"
+#include "tests/transport/device/shm_fixture.hpp"
 #include "transport/device/inline_device.hpp"
 #include "transport/device/wrapper.hpp"
 
@@ -43,7 +43,7 @@ int mappings_of(const std::string& object) {
   return count;
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("an opened tensor is the client's memory, not a copy of it") {
   fixture f;

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tracked_job.hpp"
+#include "tests/transport/device/tracked_job.hpp"
 
 using namespace kvd;
 using kvd::test::tracked_job;
@@ -16,7 +16,7 @@ struct fixture {
   std::byte to[4] = {};
 };
 
-} // namespace
+}  // namespace
 
 TEST_CASE("nothing is copied before the device is told to") {
   fixture f;

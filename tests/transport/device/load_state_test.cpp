@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "shm_fixture.hpp"
+#include "tests/transport/device/shm_fixture.hpp"
 
 using namespace kvd;
 using kvd::test::shm_fixture;
@@ -39,7 +39,7 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("a client sees loaded and failed in its own flag") {
   for (const std::int64_t outcome : {1, -1}) {
@@ -70,7 +70,7 @@ TEST_CASE("a flag is abandoned once its client has unlinked it") {
   CHECK_FALSE(state->abandoned());
   client.unlink();
   CHECK(state->abandoned());
-  state->publish(1); // the client may still have it mapped
+  state->publish(1);  // the client may still have it mapped
   CHECK(client.state() == 1);
 }
 

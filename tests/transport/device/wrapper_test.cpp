@@ -7,7 +7,7 @@
 
 #include "core/limits.hpp"
 #include "core/random.hpp"
-#include "pickle_samples.hpp"
+#include "tests/transport/device/pickle_samples.hpp"
 
 using namespace kvd;
 using namespace kvd::test;
@@ -80,7 +80,7 @@ bytes wrapper_with(std::string_view replaced, std::string_view value) {
   return p.raw("ub.").done();
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("a host wrapper survives encoding and decoding") {
   const host_wrapper original{"engine_kv.0", 4096, 1 << 30};
@@ -142,7 +142,7 @@ TEST_CASE("a bare handle of older torch and expandable segments are understood")
   const auto expandable = decoded_cuda(pickle_expandable);
   CHECK(expandable.kind == cuda_wrapper::handle_kind::expandable);
   CHECK(expandable.handle.size() == 24 + 3 * 4);
-  CHECK(expandable.handle[0] == std::byte{0x92}); // the process, 4242 = 0x1092
+  CHECK(expandable.handle[0] == std::byte{0x92});  // the process, 4242 = 0x1092
 }
 
 TEST_CASE("a pickle that would run a command is refused by the name of what it calls") {
