@@ -147,8 +147,11 @@ class Replica:
                 return not waiting
 
             eventually(saved, 30, f"the saves of {request.request_id}")
-            self.scheduler.update_connector_output(
-                SimpleNamespace(finished_sending={request.request_id}))
+            reports = [report() for report in (getattr(worker, "build_connector_worker_meta", None)
+                                               for worker in self.workers) if report]
+            self.scheduler.update_connector_output(SimpleNamespace(
+                finished_sending={request.request_id},
+                kv_connector_worker_meta=reports[0] if reports else None))
 
     def save_prompt(self, request, ids_by_group):
         assert self.match(request) == (0, False)

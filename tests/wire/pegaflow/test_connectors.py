@@ -256,9 +256,8 @@ def hybrid_cache():
 class Pool:
     """vLLM's block pool, as far as the connector touches it."""
 
-    def __init__(self, table):
-        self.table = table
-        self.blocks = {block: block for group in table.values() for block in group}
+    def __init__(self, table, blocks=range(32)):
+        self.table, self.blocks = table, {block: block for block in blocks}
 
     def get_cached_block(self, key, groups):
         ids = self.table.get(key)
@@ -305,6 +304,36 @@ def test_a_hybrid_model_resumes_from_its_checkpoint(server, make_replica):
         assert block_bytes(attn, target) == content
     assert block_bytes(mamba, 24) == checkpoint
     replica.finish(request, ([11, 12, 13, 14, 15], [21, 22, 23, 24, 25]))
+
+
+@pytest.mark.skipif(VERSION < (0, 25), reason="this client refuses sliding-window groups")
+def test_a_sliding_window_comes_back_with_the_dense_prefix(server, make_replica):
+    """Groups of different block sizes: 32 tokens dense, 16 tokens with a window of 40."""
+    group = lambda spec, *names: SimpleNamespace(kv_cache_spec=spec, layer_names=list(names))
+    cache = SimpleNamespace(kv_cache_tensors=[], kv_cache_groups=[
+        group(vllm_stubs.FullAttentionSpec(2 * BLOCK), "model.layers.0.attn"),
+        group(vllm_stubs.SlidingWindowSpec(BLOCK, 40), "model.layers.1.attn")])
+    replica = make_replica(server, "sliding", cache=cache, block=2 * BLOCK)
+    dense_tensor = replica.tensor(0, "model.layers.0.attn", (2, 32, 2 * BLOCK, 2, 64))
+    window_tensor = replica.tensor(0, "model.layers.1.attn", (2, 64, BLOCK, 2, 64))
+    replica.register()
+    replica.scheduler.bind_gpu_block_pool(Pool({}, range(64)))
+    keys = hashes(8)
+    ids = ([1, 2, 3, 4, 5], list(range(1, 11)))
+    saved = [block_bytes(dense_tensor, block) for block in ids[0][:4]]
+    window = {block: block_bytes(window_tensor, block) for block in ids[1][:8]}
+    replica.save_prompt(Request("first", keys), ids)
+    request, targets = Request("second", keys), ([11, 12, 13, 14, 15], list(range(21, 31)))
+    assert replica.match(request) == (8 * BLOCK, True)
+    before = {block: block_bytes(window_tensor, block) for block in targets[1]}
+    replica.load(request, targets, 8 * BLOCK)
+    for target, content in zip(targets[0], saved):
+        assert block_bytes(dense_tensor, target) == content
+    # 39 tokens before the end reach back into the third block from the end.
+    for index, target in enumerate(targets[1]):
+        wanted = window[index + 1] if 5 <= index < 8 else before[target]
+        assert block_bytes(window_tensor, target) == wanted, index
+    replica.finish(request, targets)
 
 
 def test_the_connectors_need_no_module_beyond_the_stubs():

@@ -1,4 +1,4 @@
-"""Reports about other systems (docs/user-reports.md), each as a behaviour of kvd."""
+"""Reports of users of such systems, by number (README.md), each as a behaviour of kvd."""
 
 import threading
 
