@@ -37,6 +37,7 @@ struct server_options {
 
   std::chrono::seconds lease_ttl = limits::lease_ttl_default;
   std::chrono::seconds drain_timeout{30};
+  std::string effective_json = "{}";   // every effective value and its source, for GET /config
 
   // Parsed and validated, used when their roles land (SSD tier, peers).
   std::vector<std::string> ssd_cache_paths;

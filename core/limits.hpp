@@ -29,6 +29,8 @@ inline constexpr std::size_t id_bytes_max = 512;
 // A block hash is opaque: 16 (xxhash) or 32 (sha256) bytes in practice, 48 for sha384.
 inline constexpr std::size_t hash_bytes_max = 48;
 inline constexpr std::size_t instances_max = 1024;
+// Blocks that the index can hold: 64 Mi records are 6 GiB of index.
+inline constexpr std::uint64_t blocks_max = std::uint64_t{1} << 26;
 // (namespace, group, layout) triples ever seen; they are never forgotten.
 inline constexpr std::size_t scopes_max = 1 << 16;
 inline constexpr std::uint32_t world_size_max = 4096;

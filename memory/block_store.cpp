@@ -21,7 +21,9 @@ block_store::block_store(options how, slab_pool& pool, std::unique_ptr<eviction_
                          const clock& time, store_metrics& metrics)
     : options_(how), pool_(pool), clock_(time), started_(time.now()), metrics_(metrics),
       table_(how.records_max, how.hash_seed), policy_(std::move(policy)),
-      scope_table_(limits::scopes_max), window_(window_owners_max) {}
+      scope_table_(limits::scopes_max), window_(window_owners_max) {
+  for (const auto& each : pool_.snapshot().nodes) nodes_.push_back(each.node);
+}
 
 std::uint32_t block_store::seconds_since_start() const noexcept {
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(clock_.now() - started_);

@@ -203,6 +203,7 @@ private:
   const time_point started_;
   store_metrics& metrics_;
   block_table table_;
+  std::vector<int> nodes_;  // of the pool
   std::function<void()> notify_pressure_;
   std::atomic<bool> pressure_noticed_{false};
 

@@ -103,14 +103,18 @@ bool block_store::leave_policy(block_index block) noexcept {
   return true;
 }
 
-// Vacates the cheapest run of slabs that can serve `wanted`; returns how many blocks went.
+// Vacates the cheapest run of slabs that can serve `wanted`, on `node` if possible; returns how many
+// blocks went.
 std::size_t block_store::make_window(size_class wanted, int node) {
   pin_filter may_go(table_);
-  const auto count = pool_.propose_window(wanted, node, may_go, window_);
+  auto count = pool_.propose_window(wanted, node, may_go, window_);
+  for (auto at = nodes_.begin(); count == 0 && at != nodes_.end(); ++at) {
+    if (*at != node) count = pool_.propose_window(wanted, *at, may_go, window_);
+  }
   std::size_t gone = 0;
   for (const auto block : std::span(window_).first(count)) {
     const auto generation = table_[block].generation.load();
-    if (!leave_policy(block)) continue; // gone already, or listed twice
+    if (!leave_policy(block)) continue;  // gone already, or listed twice
     if (evict_block(block, leaving::pressure)) {
       ++gone;
     } else {

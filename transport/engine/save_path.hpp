@@ -47,6 +47,8 @@ public:
   void start(operation running, const pegaflow::SaveRequest& request, save_waiter& waiter);
   // Answers saves that have waited too long for another's copy. The cache actor calls it.
   void tick();
+  // Saves under way.
+  std::size_t running() const noexcept { return jobs_.in_use(); }
 
 private:
   struct job;

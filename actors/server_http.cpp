@@ -1,0 +1,153 @@
+#include "actors/server_http.hpp"
+
+#include <boost/json.hpp>
+#include <caf/send.hpp>
+
+namespace kvd {
+
+namespace {
+
+namespace json = boost::json;
+
+json::object pool_json(const slab_pool& pool) {
+  const auto usage = pool.snapshot();
+  json::array nodes;
+  for (const auto& each : usage.nodes) {
+    nodes.push_back({{"node", each.node},
+                     {"capacity_bytes", each.capacity},
+                     {"claimed_bytes", each.claimed},
+                     {"used_bytes", each.used},
+                     {"largest_free_bytes", each.largest_free}});
+  }
+  json::array classes;
+  for (const auto& each : usage.classes) {
+    classes.push_back({{"slot_bytes", each.bytes},
+                       {"slots_live", each.slots_live},
+                       {"slots_free", each.slots_free},
+                       {"slabs", each.slabs}});
+  }
+  return {{"capacity_bytes", usage.capacity}, {"claimed_bytes", usage.claimed},
+          {"used_bytes", usage.used},         {"largest_free_bytes", usage.largest_free},
+          {"nodes", std::move(nodes)},        {"classes", std::move(classes)}};
+}
+
+json::object store_json(const store_metrics& metrics, const block_store& store) {
+  return {{"policy", std::string(store.policy_name())},
+          {"resident_blocks", metrics.resident_blocks.value()},
+          {"resident_bytes", metrics.resident_bytes.value()},
+          {"inflight_bytes", metrics.inflight_bytes.value()},
+          {"index_bytes", store.index_bytes()},
+          {"leases", metrics.leases.value()},
+          {"leased_blocks", metrics.leased_blocks.value()},
+          {"pinned_bytes", metrics.pinned_bytes.value()},
+          {"block_hits", metrics.block_hits.value()},
+          {"block_misses", metrics.block_misses.value()}};
+}
+
+json::array namespaces_json(const block_store& store) {
+  json::array all;
+  for (const auto* each : store.namespaces()) {
+    all.push_back({{"name", each->name},
+                   {"resident_blocks", each->resident_blocks.value()},
+                   {"resident_bytes", each->resident_bytes.value()},
+                   {"saved_blocks", each->saved_blocks.value()},
+                   {"block_hits", each->block_hits.value()},
+                   {"block_misses", each->block_misses.value()}});
+  }
+  return all;
+}
+
+json::array instances_json(const instance_table& table) {
+  json::array all;
+  for (const auto& each : table.all()) {
+    all.push_back({{"id", each->id},
+                   {"namespace", each->namespace_name},
+                   {"workers", each->workers.size()},
+                   {"world_size", each->world_size},
+                   {"tp_size", each->tp_size},
+                   {"state", each->sealed ? "sealed" : "registering"},
+                   {"operations", each->life->running()}});
+  }
+  return all;
+}
+
+}  // namespace
+
+server_http::server_http(server_view view) : view_(std::move(view)), started_(view_.time.now()) {}
+
+health_report server_http::health() {
+  const auto progress = view_.claim.progress();
+  const auto percent = progress.total == 0 ? 100 : progress.claimed * 100 / progress.total;
+  return {.started = progress.claimed == progress.total,
+          .percent_started = static_cast<unsigned>(percent)};
+}
+
+readiness_report server_http::ready() {
+  readiness_report report;
+  const auto progress = view_.claim.progress();
+  if (progress.failure) {
+    report.reasons.push_back("the pool could not be claimed: " + progress.failure->detail);
+  } else if (progress.claimed < progress.total) {
+    report.reasons.push_back("the pool is being claimed");
+  }
+  if (view_.draining.load()) report.reasons.push_back("draining");
+  if (view_.metrics.control.task_failures.value() > 0) {
+    report.reasons.push_back("a background task failed; see the log");
+  }
+  return report;
+}
+
+std::string server_http::status_json() {
+  const auto uptime =
+      std::chrono::duration_cast<std::chrono::seconds>(view_.time.now() - started_).count();
+  const auto at = health();
+  const char* state = view_.draining.load() ? "draining" : at.started ? "serving" : "starting";
+  const json::object status{
+      {"version", KVD_VERSION},
+      {"boot_id", view_.boot_id},
+      {"uptime_seconds", uptime},
+      {"state", state},
+      {"percent_started", at.percent_started},
+      {"pool", pool_json(view_.pool)},
+      {"store", store_json(view_.metrics.store, view_.store)},
+      {"namespaces", namespaces_json(view_.store)},
+      {"instances", instances_json(view_.instances)},
+      {"sessions", view_.metrics.control.sessions.value()},
+      {"copy", json::object{{"save_queue", view_.metrics.copy.save_queue.value()},
+                            {"load_queue", view_.metrics.copy.load_queue.value()},
+                            {"inflight", view_.metrics.copy.inflight.value()},
+                            {"save_bytes", view_.metrics.copy.save_bytes.value()},
+                            {"load_bytes", view_.metrics.copy.load_bytes.value()}}},
+  };
+  return json::serialize(status);
+}
+
+std::string server_http::config_json() { return view_.options.effective_json; }
+
+std::vector<std::string> server_http::instances() {
+  std::vector<std::string> ids;
+  for (const auto& each : view_.instances.all()) ids.push_back(each->id);
+  return ids;
+}
+
+void server_http::cleanup_instances(std::optional<std::string> id, instances_reply answer) {
+  const auto to = [answer](result<removed_instances> outcome) {
+    answer(std::move(outcome).map([](removed_instances removed) {
+      return instances_cleanup_report{std::move(removed.ids), removed.tensors};
+    }));
+  };
+  caf::anon_send(view_.engine, message::cleanup_instances{id.value_or(""),
+                                                          reply<removed_instances>(to)});
+}
+
+void server_http::cleanup_memory(memory_reply answer) {
+  const auto to = [answer](result<block_store::cleanup> outcome) {
+    answer(std::move(outcome).map([](const block_store::cleanup& total) {
+      return memory_cleanup_report{total.evicted_blocks, total.evicted_bytes,
+                                   total.reclaimed_bytes, total.still_referenced_blocks};
+    }));
+  };
+  caf::anon_send(view_.cache, message::cleanup_memory{reply<block_store::cleanup>(to)});
+}
+
+}  // namespace kvd

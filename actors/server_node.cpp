@@ -1,0 +1,185 @@
+#include "actors/server_node.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include <caf/send.hpp>
+#include <fmt/format.h>
+
+#include "actors/cache.hpp"
+#include "actors/engine.hpp"
+#include "core/limits.hpp"
+#include "core/log.hpp"
+
+namespace kvd {
+
+namespace {
+
+// Threads that actors run on: two actors, never busy for long.
+constexpr std::size_t actor_threads = 2;
+// More copy threads than this only fight for the memory bus.
+constexpr unsigned copy_threads_max = 8;
+// Calls that are still open when everything has drained are sessions; they need no more time.
+constexpr unsigned listener_grace_ms = 100;
+
+unsigned copy_threads(const server_options& options) {
+  if (options.copy_threads > 0) return options.copy_threads;
+  return std::clamp(std::thread::hardware_concurrency(), 2U, copy_threads_max);
+}
+
+std::string hex_id(random_source& random) {
+  return fmt::format("{:016x}{:016x}", random.next(), random.next());
+}
+
+std::string address_of(const std::string& bound, std::uint16_t port) {
+  return fmt::format("{}:{}", bound.substr(0, bound.rfind(':')), port);
+}
+
+}  // namespace
+
+actor_config::actor_config() {
+  set("scheduler.policy", caf::atom("sharing"));
+  set("scheduler.max-threads", actor_threads);
+  add_message_types<caf::id_block::kvd>();
+}
+
+result<std::unique_ptr<server_node>> server_node::create(const server_options& options,
+                                                         std::function<void()> on_shutdown) {
+  std::unique_ptr<server_node> node(new server_node(options, std::move(on_shutdown)));
+  if (auto claimed = node->claim_memory(); !claimed) return tl::unexpected(claimed.error());
+  if (auto built = node->build_store(); !built) return tl::unexpected(built.error());
+  node->build_plane();
+  if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
+  // Last, so that a port that is taken costs no minutes of touching memory first.
+  node->arena_->start([pool = node->pool_.get()](int numa_node, std::uint64_t bytes) {
+    pool->grow(numa_node, bytes);
+  });
+  log::info("node", "listening grpc={} http={} boot_id={}",
+            address_of(options.addr, node->grpc_port()),
+            address_of(options.http_addr, node->http_port()), node->boot_id_);
+  return node;
+}
+
+server_node::server_node(const server_options& options, std::function<void()> on_shutdown)
+    : options_(options), on_shutdown_(std::move(on_shutdown)), boot_id_(hex_id(random_)),
+      nodes_(system_numa_nodes()), pages_(system_page_supply()) {}
+
+result<void> server_node::claim_memory() {
+  if (auto raised = raise_memlock(); !raised) log::warn("node", "{}", raised.error().detail);
+  auto claim = arena::create({.pool_bytes = options_.pool_bytes,
+                              .hint_value_bytes = options_.hint_value_bytes,
+                              .use_hugepages = options_.use_hugepages,
+                              .numa_affinity = !options_.disable_numa_affinity,
+                              .touch_threads = 0,
+                              .piece_bytes = arena::piece_bytes_usual},
+                             read_memory_facts(memory_roots{}, read_memlock_limit()), *nodes_,
+                             *pages_);
+  if (!claim) return tl::unexpected(claim.error());
+  arena_ = std::move(*claim);
+  auto pool = slab_pool::create({.regions = arena_->regions(),
+                                 .hint_value_bytes = options_.hint_value_bytes,
+                                 .blockwise = options_.blockwise_alloc});
+  if (!pool) return tl::unexpected(pool.error());
+  pool_ = std::move(*pool);
+  return {};
+}
+
+result<void> server_node::build_store() {
+  const auto name = options_.enable_lfu_admission ? "tinylfu" : options_.eviction_policy;
+  auto policy = make_eviction_policy(name);
+  if (!policy) return tl::unexpected(policy.error());
+  const auto records = pool_->capacity_bytes() / limits::pool_unit_bytes;
+  store_ = std::make_unique<block_store>(
+      block_store::options{
+          .records_max = static_cast<std::uint32_t>(
+              std::min<std::uint64_t>(records, limits::blocks_max)),
+          .hash_seed = random_.next(),
+          .check_admission = (*policy)->name() == "tinylfu",
+      },
+      *pool_, std::move(*policy), clock_, metrics_.store);
+  leases_ = std::make_unique<lease_table>(*store_, clock_, random_, metrics_.store,
+                                          options_.lease_ttl);
+  return {};
+}
+
+void server_node::build_plane() {
+  instances_ = std::make_unique<instance_table>();
+  queries_ = std::make_unique<query_path>(*store_, *leases_, nullptr);
+  saves_ = std::make_unique<save_path>(*store_, clock_, metrics_.copy);
+  loads_ = std::make_unique<load_path>(*store_, *leases_, clock_, metrics_.copy);
+  device_ = std::make_unique<host_device>(
+      host_device_options{.threads = copy_threads(options_),
+                          .jobs_max = limits::copy_jobs_max,
+                          .numa_node = -1},
+      clock_, metrics_.copy);
+  opener_ = std::make_unique<host_opener>(*device_);
+  registry_ = std::make_unique<instance_registry>(*instances_, *store_, *leases_, *opener_,
+                                                  metrics_.control);
+  actors_ = std::make_unique<caf::actor_system>(actor_config_);
+  engine_ = actors_->spawn(engine, registry_.get(), &metrics_.control);
+  cache_ = actors_->spawn(cache, cache_parts{.store = store_.get(),
+                                             .leases = leases_.get(),
+                                             .saves = saves_.get(),
+                                             .metrics = &metrics_.control});
+  store_->on_pressure([to = cache_] { caf::anon_send(to, message::trim{}); });
+  control_ = std::make_unique<engine_adapter>(engine_, on_shutdown_);
+}
+
+result<void> server_node::listen() {
+  backend_ = std::make_unique<server_http>(server_view{.options = options_,
+                                                       .time = clock_,
+                                                       .metrics = metrics_,
+                                                       .claim = *arena_,
+                                                       .pool = *pool_,
+                                                       .store = *store_,
+                                                       .instances = *instances_,
+                                                       .draining = draining_,
+                                                       .boot_id = boot_id_,
+                                                       .engine = engine_,
+                                                       .cache = cache_});
+  auto admin = http::server::start(
+      {.address = options_.http_addr, .admin_token = options_.admin_token},
+      server_routes(*backend_));
+  if (!admin) return tl::unexpected(admin.error());
+  http_ = std::move(*admin);
+  auto served = engine_server::start(options_.addr, engine_plane{.instances = *instances_,
+                                                                 .queries = *queries_,
+                                                                 .saves = *saves_,
+                                                                 .loads = *loads_,
+                                                                 .leases = *leases_,
+                                                                 .control = *control_,
+                                                                 .metrics = metrics_.rpc,
+                                                                 .time = clock_,
+                                                                 .draining = draining_,
+                                                                 .boot_id = boot_id_});
+  if (!served) return tl::unexpected(served.error());
+  grpc_ = std::move(*served);
+  return {};
+}
+
+std::optional<error> server_node::claim_failure() const { return arena_->progress().failure; }
+
+void server_node::begin_drain() noexcept { draining_.store(true); }
+
+bool server_node::drained() const noexcept {
+  return loads_->running() == 0 && saves_->running() == 0;
+}
+
+server_node::~server_node() {
+  if (arena_) arena_->cancel();
+  // Listeners first: nothing new comes in, and open sessions end.
+  if (grpc_) grpc_->stop(listener_grace_ms);
+  if (http_) http_->stop(listener_grace_ms);
+  if (store_) store_->on_pressure({});
+  if (actors_) {
+    caf::anon_send(engine_, message::stop{});
+    caf::anon_send(cache_, message::stop{});
+    engine_ = nullptr;
+    cache_ = nullptr;
+  }
+  control_.reset();
+  http_.reset();
+  backend_.reset();
+}
+
+}  // namespace kvd
