@@ -33,9 +33,12 @@ def test_promtool_accepts_the_metrics_of_a_busy_server(server, simple):
 
 EXPORTED = [
     "pegaflow_pool_capacity_bytes", "pegaflow_pool_used_bytes",
-    "pegaflow_pool_alloc_failures_total", "pegaflow_inflight_bytes", "pegaflow_cache_resident_bytes", "pegaflow_cache_resident_blocks",
-    "pegaflow_cache_block_hits_total", "pegaflow_cache_block_misses_total", REQUESTS,
-    "pegaflow_cache_block_insertions_total", "pegaflow_cache_block_admission_rejections_total",
+    "pegaflow_pool_alloc_failures_total", "pegaflow_inflight_bytes",
+    "pegaflow_cache_resident_bytes", "pegaflow_cache_resident_blocks",
+    "pegaflow_cache_block_hits_total", "pegaflow_cache_block_misses_total",
+    REQUESTS,
+    "pegaflow_cache_block_insertions_total",
+    "pegaflow_cache_block_admission_rejections_total",
     "pegaflow_cache_block_evictions_total", "pegaflow_cache_eviction_reclaimed_bytes_total",
     "pegaflow_save_bytes_total", "pegaflow_load_bytes_total", "pegaflow_load_failures_total",
     "pegaflow_save_duration_seconds_bucket", "pegaflow_load_duration_seconds_bucket",

@@ -13,6 +13,7 @@ def round_trip(worker, block_ids, targets, salt):
     saved = {(name, target): worker.block(name, block)
              for name in worker.layers for block, target in zip(block_ids, targets)}
     worker.save(block_ids, keys)
+    assert worker.save_message == ""
     found = worker.query(keys)
     assert found.num_hit_blocks == len(keys)
     assert list(found.hit_positions) == []

@@ -103,6 +103,7 @@ def test_a_pool_full_of_leased_blocks_saves_a_part_and_says_so(start_server, mak
     more = hashes(160, "more")
     worker.save(list(range(160)), more)
     assert server.metric("kvd_save_blocks_dropped_total") > dropped
+    assert "left out" in worker.save_message
     assert worker.query(more, "more").num_hit_blocks + len(held) <= 128
     saved = {index: worker.block("a", index) for index in held}
     for index in held:
