@@ -35,7 +35,7 @@ std::uint64_t rounded_part(std::uint64_t bytes) {
   return round_up(bytes, bytes < page_rounding_from ? unit : std::uint64_t{4096});
 }
 
-} // namespace
+}  // namespace
 
 std::uint64_t slab_pool::chunk_bytes_for(std::uint64_t pool_bytes, std::uint64_t hint_value_bytes) {
   const auto by_pool = std::bit_floor(std::max<std::uint64_t>(pool_bytes / chunks_wanted, 1));
@@ -395,4 +395,4 @@ void slab_pool::grow(int node, std::uint64_t bytes) noexcept {
   claimed_.fetch_add((after - before) * chunk_bytes_, std::memory_order_relaxed);
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -59,9 +59,9 @@ public:
   static constexpr std::size_t classes_max = 1024;
 
   struct options {
-    std::span<const pool_region> regions; // nothing is usable before grow()
-    std::uint64_t hint_value_bytes;       // typical part; 0: unknown
-    bool blockwise;                       // do not look for contiguous runs
+    std::span<const pool_region> regions;  // nothing is usable before grow()
+    std::uint64_t hint_value_bytes;        // typical part; 0: unknown
+    bool blockwise;                        // do not look for contiguous runs
   };
 
   // Bytes that slabs are made of, for a pool of `pool_bytes`; regions should be multiples of it.
@@ -98,29 +98,30 @@ public:
   std::size_t slab_owners(slot at, std::span<block_index> out) const noexcept;
   std::size_t slots_per_slab_max() const noexcept;
 
-  // Finds the chunks of `node` that are cheapest to vacate for one slab of `of`: fewest live bytes,
+  // Finds the adjoining chunks that are cheapest to vacate for one slab of `of`: fewest live bytes,
   // no owner that `may_go` refuses, no slab of `of` itself (to free a slot there is the eviction
-  // policy's choice). Writes their owners to `out` and returns how many, at most out.size(): a
-  // caller that got a full `out` evicts those and asks again. 0 when nothing is to be vacated.
+  // policy's choice). Looks on `preferred_node` first and on the others only when it has none.
+  // Writes their owners to `out` and returns how many, at most out.size(): a caller that got a full
+  // `out` evicts those and asks again. 0 when nothing is to be vacated.
   // `may_go` runs under the node's lock and must not call the pool.
-  std::size_t propose_window(size_class of, int node, evictable& may_go,
+  std::size_t propose_window(size_class of, int preferred_node, evictable& may_go,
                              std::span<block_index> out) noexcept;
 
   // The arena claimed the first `bytes` bytes of the node's region; never shrinks.
   void grow(int node, std::uint64_t bytes) noexcept;
 
   struct class_usage {
-    std::uint64_t bytes; // of one slot
+    std::uint64_t bytes;  // of one slot
     std::uint64_t slots_live;
     std::uint64_t slots_free;
     std::uint64_t slabs;
   };
   struct node_usage {
     int node;
-    std::uint64_t capacity;     // bytes it will have when the claim is over
-    std::uint64_t claimed;      // bytes usable now
-    std::uint64_t used;         // bytes of live slots
-    std::uint64_t largest_free; // bytes: longest run of free chunks, else the largest free slot
+    std::uint64_t capacity;      // bytes it will have when the claim is over
+    std::uint64_t claimed;       // bytes usable now
+    std::uint64_t used;          // bytes of live slots
+    std::uint64_t largest_free;  // bytes: longest run of free chunks, else the largest free slot
   };
   struct usage {
     std::uint64_t capacity = 0;
@@ -129,7 +130,7 @@ public:
     std::uint64_t largest_free = 0;
     std::uint64_t chunk_bytes = 0;
     std::vector<node_usage> nodes;
-    std::vector<class_usage> classes; // by size_class
+    std::vector<class_usage> classes;  // by size_class
   };
   // Consistent within a node, not across nodes.
   usage snapshot() const;
@@ -148,21 +149,21 @@ private:
   // Chunks and the slabs they begin. `head` and `of` stay put while any slot of the slab lives, so
   // whoever has such a slot reads them without the lock.
   struct chunk {
-    std::uint32_t head = no_chunk; // first chunk of its slab; no_chunk: free or not claimed
+    std::uint32_t head = no_chunk;  // first chunk of its slab; no_chunk: free or not claimed
     // The rest is the slab's, kept at its head.
     std::uint32_t slots_free = 0;
-    std::uint32_t first_open_word = 0; // no free slot before this word of the bitmap
+    std::uint32_t first_open_word = 0;  // no free slot before this word of the bitmap
     size_class of = 0;
-    bool stuck = false; // scratch of propose_window
+    bool stuck = false;  // scratch of propose_window
   };
   struct class_shape {
     std::uint64_t bytes = 0;
-    std::uint32_t units = 0;  // of one slot
-    std::uint32_t chunks = 0; // of one slab
-    std::uint32_t slots = 0;  // of one slab
+    std::uint32_t units = 0;   // of one slot
+    std::uint32_t chunks = 0;  // of one slab
+    std::uint32_t slots = 0;   // of one slab
   };
   struct class_state {
-    std::vector<std::uint64_t> open; // bit a chunk of the node: a slab with free slots begins here
+    std::vector<std::uint64_t> open;  // bit a chunk of the node: a slab with free slots begins here
     std::uint64_t slots_live = 0;
     std::uint64_t slots_free = 0;
     std::uint64_t slabs = 0;
@@ -176,12 +177,12 @@ private:
     // copies of different sockets should not meet here; not finer because a call takes whole runs.
     mutable std::mutex mutex;
     // Written under the mutex; emptiest() reads them without.
-    std::atomic<std::uint32_t> claimed{0};  // chunks
-    std::atomic<std::uint64_t> used{0};     // bytes
-    std::uint32_t cursor = 0;               // GUARDED_BY(mutex), of propose_window
-    std::vector<std::uint64_t> free_chunks; // GUARDED_BY(mutex), bit a chunk
+    std::atomic<std::uint32_t> claimed{0};   // chunks
+    std::atomic<std::uint64_t> used{0};      // bytes
+    std::uint32_t cursor = 0;                // GUARDED_BY(mutex), of propose_window
+    std::vector<std::uint64_t> free_chunks;  // GUARDED_BY(mutex), bit a chunk
     std::array<std::unique_ptr<class_state>, classes_max>
-        classes; // what they hold: GUARDED_BY(mutex)
+        classes;  // what they hold: GUARDED_BY(mutex)
   };
   struct window {
     std::uint32_t first;
@@ -199,7 +200,11 @@ private:
   std::span<std::uint64_t> bitmap_of(std::uint32_t head) const noexcept;
   class_shape shape_for(std::uint64_t bytes) const noexcept;
 
-  // REQUIRES for all below: the node's lock is held.
+  // Takes the node's lock.
+  std::size_t propose_on(node_state& in, size_class of, evictable& may_go,
+                         std::span<block_index> out) noexcept;
+
+  // REQUIRES for all below but check_node: the node's lock is held.
   std::size_t take(node_state& in, size_class of, std::span<slot> out,
                    std::span<const block_index> owners) noexcept;
   std::size_t take_run(node_state& in, size_class of, std::span<slot> out,
@@ -219,22 +224,22 @@ private:
   std::string check_node(const node_state& in) const;
   std::string check_slab(const node_state& in, std::uint32_t head) const;
 
-  std::uint32_t chunk_shift_; // units of a chunk, as a power of two
+  std::uint32_t chunk_shift_;  // units of a chunk, as a power of two
   std::uint64_t chunk_bytes_;
   std::uint64_t capacity_ = 0;
   bool blockwise_;
   std::unique_ptr<node_state[]> nodes_;
   std::size_t node_count_;
   std::unique_ptr<chunk[]> chunks_;
-  mutable reserved_array<block_index> owners_;    // of slot i of a slab: [its first unit + i]
-  mutable reserved_array<std::uint64_t> bitmaps_; // set bits are free slots
-  std::uint32_t bitmap_words_;                    // a chunk
+  mutable reserved_array<block_index> owners_;     // of slot i of a slab: [its first unit + i]
+  mutable reserved_array<std::uint64_t> bitmaps_;  // set bits are free slots
+  std::uint32_t bitmap_words_;                     // a chunk
 
-  std::mutex learn_mutex_; // registration only; classes_ below class_count_ never change
+  std::mutex learn_mutex_;  // registration only; classes_ below class_count_ never change
   std::array<class_shape, classes_max> classes_;
   std::atomic<std::size_t> class_count_{0};
   std::atomic<std::uint64_t> claimed_{0};
   std::atomic<std::uint64_t> used_{0};
 };
 
-} // namespace kvd
+}  // namespace kvd

@@ -16,7 +16,7 @@ namespace {
 // so the first few windows do; the full round bounds the work when many are.
 constexpr int windows_tried = 16;
 
-} // namespace
+}  // namespace
 
 template<class Visit>
 void slab_pool::for_each_slab(const node_state& in, window of, Visit visit) const noexcept {
@@ -70,7 +70,7 @@ slab_pool::window slab_pool::cheapest_window(const node_state& in,
                                              std::uint32_t chunks) const noexcept {
   const auto claimed = in.claimed.load(std::memory_order_relaxed);
   if (chunks > claimed) return {0, 0};
-  std::uint64_t bytes = 0; // of slabs that begin inside the window
+  std::uint64_t bytes = 0;  // of slabs that begin inside the window
   std::uint32_t stuck = 0;
   const auto begins = [&](std::uint32_t local) {
     return chunks_[in.first_chunk + local].head == in.first_chunk + local;
@@ -107,32 +107,43 @@ slab_pool::window slab_pool::cheapest_window(const node_state& in,
   return best;
 }
 
-std::size_t slab_pool::propose_window(size_class of, int node, evictable& may_go,
+std::size_t slab_pool::propose_window(size_class of, int preferred_node, evictable& may_go,
                                       std::span<block_index> out) noexcept {
-  auto* const in = find_node(node);
-  if (in == nullptr) return 0;
-  const std::lock_guard lock(in->mutex);
-  const window everything{0, in->claimed.load(std::memory_order_relaxed)};
-  for_each_slab(*in, everything,
+  auto* const preferred = find_node(preferred_node);
+  if (preferred != nullptr) {
+    if (const auto count = propose_on(*preferred, of, may_go, out); count != 0) return count;
+  }
+  for (std::size_t i = 0; i < node_count_; ++i) {
+    if (&nodes_[i] == preferred) continue;
+    if (const auto count = propose_on(nodes_[i], of, may_go, out); count != 0) return count;
+  }
+  return 0;
+}
+
+std::size_t slab_pool::propose_on(node_state& in, size_class of, evictable& may_go,
+                                  std::span<block_index> out) noexcept {
+  const std::lock_guard lock(in.mutex);
+  const window everything{0, in.claimed.load(std::memory_order_relaxed)};
+  for_each_slab(in, everything,
                 [&](std::uint32_t head) { chunks_[head].stuck = chunks_[head].of == of; });
   for (int tried = 0;; ++tried) {
     if (tried == windows_tried) {
-      for_each_slab(*in, everything, [&](std::uint32_t head) {
+      for_each_slab(in, everything, [&](std::uint32_t head) {
         if (!chunks_[head].stuck) chunks_[head].stuck = !all_may_go(head, may_go);
       });
     }
-    const auto found = cheapest_window(*in, classes_[of].chunks);
+    const auto found = cheapest_window(in, classes_[of].chunks);
     if (found.chunks == 0) return 0;
     bool refused = false;
-    for_each_slab(*in, found, [&](std::uint32_t head) {
+    for_each_slab(in, found, [&](std::uint32_t head) {
       chunks_[head].stuck = !all_may_go(head, may_go);
       refused = refused || chunks_[head].stuck;
     });
     if (refused) continue;
     std::size_t count = 0;
-    for_each_slab(*in, found,
+    for_each_slab(in, found,
                   [&](std::uint32_t head) { count += live_owners(head, out.subspan(count)); });
-    in->cursor = found.first + found.chunks;
+    in.cursor = found.first + found.chunks;
     return count;
   }
 }
@@ -264,4 +275,4 @@ std::string slab_pool::check() const {
   return {};
 }
 
-} // namespace kvd
+}  // namespace kvd

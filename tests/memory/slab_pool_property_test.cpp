@@ -108,15 +108,18 @@ private:
     const int node = static_cast<int>(random_.below(2));
     const auto count = pool_->propose_window(of, node, may_go, victims);
     if (count == 0) return;
+    // All in one node, the asked one or, when that has no such window, the other.
+    const auto there = pool_->node_of(live_.at(victims[0]));
     for (std::size_t i = 0; i < count; ++i) {
       REQUIRE(!may_go.pinned.contains(victims[i]));
       const auto gone = live_.at(victims[i]);
+      REQUIRE(pool_->node_of(gone) == there);
       forget(victims[i]);
       pool_->release({&gone, 1});
     }
-    const auto got = take(*pool_.pool, of, 1, next_owner_, node);
+    const auto got = take(*pool_.pool, of, 1, next_owner_, there);
     REQUIRE(got.size() == 1);
-    REQUIRE(pool_->node_of(got[0]) == node);
+    REQUIRE(pool_->node_of(got[0]) == there);
     record(got[0], of);
   }
 

@@ -245,7 +245,6 @@ TEST_CASE("the window to vacate is the cheapest one and holds no pinned block") 
     CHECK(pool->snapshot().classes[large].slots_live == 1);
   }
   CHECK(pool->check().empty());
-  CHECK(pool->propose_window(large, 9, may_go, victims) == 0);
 }
 
 TEST_CASE("a window never takes the class's own slabs and does not stay in one place") {
@@ -365,4 +364,21 @@ TEST_CASE("the figures add up") {
   CHECK(now.classes[b].slots_live == 2);
   CHECK(now.classes[a].slabs == 1);
   CHECK(now.largest_free == std::max(now.nodes[0].largest_free, now.nodes[1].largest_free));
+}
+
+TEST_CASE(
+    "a proposal falls back to other nodes, and works for a node that the pool does not know") {
+  pool_over_buffer pool(1 * mib, {0, 1});
+  const auto small = *pool->learn(512);
+  const auto large = *pool->learn(64 * kib);
+  const auto filled = take(*pool.pool, small, 4096, 0);
+  REQUIRE(filled.size() == 4096);
+  std::vector<block_index> victims(256);
+  all_but may_go;
+  CHECK(pool->propose_window(large, 9, may_go, victims) == 128);
+  for (block_index owner = 0; owner < 2048; ++owner)
+    may_go.pinned.insert(owner);
+  REQUIRE(pool->propose_window(large, 0, may_go, victims) == 128);
+  for (std::size_t i = 0; i < 128; ++i)
+    CHECK(victims[i] >= 2048);
 }
