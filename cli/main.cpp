@@ -1,1 +1,19 @@
-int main() { return 2; }
+// The executable: everything else is a library, so that tests reach it.
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+
+int main(int argc, char** argv) {
+  try {
+    const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+    return kvd::dispatch(arguments);
+  } catch (const std::exception& e) {
+    // Nothing of ours throws: this is a bug, or memory ran out.
+    std::fprintf(stderr, "kvd: %s\n", e.what());
+    return 1;
+  }
+}

@@ -58,4 +58,9 @@ inline constexpr std::chrono::seconds save_wait_max{30};
 inline constexpr std::size_t pool_unit_bytes = 512;
 inline constexpr std::uint64_t pool_bytes_max = std::uint64_t{pool_unit_bytes} << 32;  // 2 TiB
 
+// Options: more network cards, devices or windows than this are a mistake.
+inline constexpr std::size_t option_list_items_max = 256;
+// A configuration or token file; the commented example of every option is a tenth of it.
+inline constexpr std::size_t config_file_bytes_max = 64 << 10;
+
 }  // namespace kvd::limits

@@ -1,0 +1,237 @@
+#include "cli/server.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/run.hpp"
+#include "cli/server_options.hpp"
+#include "core/address.hpp"
+#include "core/limits.hpp"
+#include "core/units.hpp"
+
+namespace kvd {
+
+namespace {
+
+constexpr int exit_usage = 2;
+// A token is one header line; more is some other file.
+constexpr std::size_t token_bytes_max = 4096;
+
+// The file that --config or KVD_CONFIG names, flag first.
+void add_file_settings(std::span<const option> table, const file_reader& read,
+                       std::vector<setting>& settings, findings& found) {
+  const setting* chosen = nullptr;
+  for (const auto& s : settings) {
+    if (s.name != "config" || s.values.size() != 1) continue;
+    if (chosen == nullptr || s.layer > chosen->layer) chosen = &s;
+  }
+  if (chosen == nullptr) return;
+  const auto path = chosen->values.front();
+  const auto file = read(path);
+  if (!file) {
+    found.errors.push_back(fmt::format("{}: {}", chosen->source, file.error().detail));
+    return;
+  }
+  auto more = settings_from_file(table, "server", path, file->text, found);
+  std::move(more.begin(), more.end(), std::back_inserter(settings));
+}
+
+void read_token(const effective_option& where, const file_reader& read, server_options& out,
+                findings& found) {
+  if (where.text.empty()) return;
+  const auto file = read(where.text);
+  if (!file) {
+    found.errors.push_back(fmt::format("{}: {}", where.source, file.error().detail));
+    return;
+  }
+  const auto token = trimmed(file->text);
+  const bool printable =
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (token.empty() || token.size() > token_bytes_max || !printable) {
+    found.errors.push_back(
+        fmt::format("{}: {}: must hold one token of 1 to {} printable characters without blanks",
+                    where.source, in_quotes(where.text), token_bytes_max));
+    return;
+  }
+  if (file->world_readable) {
+    found.warnings.push_back(fmt::format("{}: {}: every user can read this token; chmod 600 it",
+                                         where.source, in_quotes(where.text)));
+  }
+  out.admin_token = token;
+}
+
+void check_eviction(const resolution& v, findings& found) {
+  const auto& policy = v.at("eviction-policy");
+  if (v.get<bool>("enable-lfu-admission") && policy.given() && policy.text != "tinylfu") {
+    found.errors.push_back(
+        fmt::format("{}: contradicts {}, which selects tinylfu; give one of them", policy.source,
+                    v.at("enable-lfu-admission").source));
+  }
+}
+
+void check_memory(const resolution& v, findings& found) {
+  const auto& hint = v.at("hint-value-size");
+  const auto pool = v.get<std::uint64_t>("pool-size");
+  if (v.get<std::uint64_t>("hint-value-size") > pool) {
+    found.errors.push_back(fmt::format("{}: {} is more than the whole pool, {} ({})", hint.source,
+                                       hint.text, v.at("pool-size").text,
+                                       v.at("pool-size").source));
+  }
+}
+
+void check_addresses(const resolution& v, findings& found) {
+  const auto& grpc = v.at("addr");
+  const auto& http = v.at("http-addr");
+  const auto a = parse_address(grpc.text);
+  const auto b = parse_address(http.text);
+  if (!a || !b || a->port == 0 || a->port != b->port) return;
+  if (a->host == b->host || a->is_unspecified() || b->is_unspecified()) {
+    found.errors.push_back(fmt::format("{}: {} needs the port of {} {}; give them two ports",
+                                       http.source, http.text, grpc.source, grpc.text));
+  }
+}
+
+// Options that do nothing without another one, and PegaFlow's two warnings about peers. `mentioned`
+// holds what any layer names, refused options included.
+void warn_of_combinations(const resolution& v, std::span<const setting> settings, findings& found) {
+  const auto mentioned = [settings](std::string_view name) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [name](const setting& s) { return s.name == name; });
+  };
+  const auto warn = [&found](std::string text) { found.warnings.push_back(std::move(text)); };
+  const auto useless = [&](std::string_view name, std::string_view without) {
+    if (v.given(name) && !mentioned(without)) {
+      warn(fmt::format("{}: has no effect without --{}", v.at(name).source, without));
+    }
+  };
+  useless("metrics-period-secs", "metrics-otel-endpoint");
+  for (const auto name : {"ssd-cache-capacity", "ssd-cache-shards", "ssd-write-queue-depth",
+                          "ssd-prefetch-queue-depth", "ssd-write-inflight", "ssd-prefetch-inflight",
+                          "max-prefetch-blocks"}) {
+    useless(name, "ssd-cache-path");
+  }
+  for (const auto name : {"metaserver-queue-depth", "qps-per-peer", "transfer-lock-timeout-secs"}) {
+    useless(name, "metaserver-addr");
+  }
+  if (v.given("trace-sample-rate")) {
+    warn(fmt::format("{}: has no effect, this version has no tracing",
+                     v.at("trace-sample-rate").source));
+  }
+  if (mentioned("metaserver-addr") != mentioned("nics")) {
+    warn("only one of --metaserver-addr and --nics is given; sharing between nodes needs both");
+  }
+  const auto addr = parse_address(v.at("addr").text);
+  if (mentioned("metaserver-addr") && addr && (addr->is_loopback() || addr->is_unspecified())) {
+    warn(fmt::format("{}: other nodes cannot reach {}; --metaserver-addr needs a routable --addr",
+                     v.at("addr").source, v.at("addr").text));
+  }
+}
+
+void round_pool(const resolution& v, server_options& out, findings& found) {
+  const auto asked = out.pool_bytes;
+  out.pool_bytes -= asked % limits::pool_unit_bytes;
+  if (out.pool_bytes != asked) {
+    found.warnings.push_back(fmt::format("{}: {} rounded down to {}, a multiple of {} bytes",
+                                         v.at("pool-size").source, v.at("pool-size").text,
+                                         format_bytes(out.pool_bytes), limits::pool_unit_bytes));
+  }
+}
+
+std::string shown_value(const effective_option& option, const server_plan& plan) {
+  if (option.spec->name == "admin-token-file" && !plan.options.admin_token.empty()) {
+    return option.text + " (set)";
+  }
+  if (!option.text.empty()) return option.text;
+  return "-";
+}
+
+void print_findings(const findings& found) {
+  for (const auto& text : found.warnings)
+    fmt::print(stderr, "warning: {}\n", text);
+  for (const auto& text : found.errors)
+    fmt::print(stderr, "error: {}\n", text);
+  if (!found.errors.empty()) {
+    fmt::print(stderr,
+               "kvd: {} error{}; nothing was started. `kvd server --help` lists the options.\n",
+               found.errors.size(), found.errors.size() == 1 ? "" : "s");
+  }
+}
+
+}  // namespace
+
+server_plan plan_server(std::span<const std::string> arguments,
+                        std::span<const environment_variable> environment,
+                        const file_reader& read) {
+  const auto table = server_option_table();
+  findings found;
+  auto settings = settings_from_arguments(table, arguments, found);
+  auto more = settings_from_environment(table, environment, found);
+  std::move(more.begin(), more.end(), std::back_inserter(settings));
+  add_file_settings(table, read, settings, found);
+
+  auto values = resolve(table, settings, found);
+  auto options = fill_server_options(values);
+  read_token(values.at("admin-token-file"), read, options, found);
+  round_pool(values, options, found);
+  check_memory(values, found);
+  check_eviction(values, found);
+  check_addresses(values, found);
+  warn_of_combinations(values, settings, found);
+  return {std::move(options), std::move(values), std::move(found)};
+}
+
+std::string describe_effective(const server_plan& plan) {
+  std::vector<std::array<std::string, 3>> lines{{"option", "value", "source"}};
+  for (const auto& option : plan.values.all()) {
+    if (!option.spec->in_file) continue;
+    lines.push_back({std::string(option.spec->name), shown_value(option, plan), option.source});
+  }
+  std::array<std::size_t, 2> widths{};
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string out;
+  for (const auto& line : lines) {
+    out += fmt::format("{:<{}}  {:<{}}  {}\n", line[0], widths[0], line[1], widths[1], line[2]);
+  }
+  return out;
+}
+
+int start_server(const server_plan& plan) {
+  print_findings(plan.found);
+  if (!plan.found.errors.empty()) return exit_usage;
+  if (plan.values.get<bool>("check-config")) {
+    fmt::print("{}", describe_effective(plan));
+    return 0;
+  }
+  return run_roles(plan.options);
+}
+
+int server(std::span<const std::string> arguments) {
+  return start_server(plan_server(arguments, process_environment(), read_text_file));
+}
+
+std::string server_help() {
+  return fmt::format(
+      "usage: kvd server [OPTION...]\n"
+      "\n"
+      "Keeps KV-cache blocks of the engines on this host in pinned memory (PegaFlow's gRPC wire).\n"
+      "\n"
+      "An option comes from its flag, else from the environment (KVD_POOL_SIZE for --pool-size),\n"
+      "else from the file that --config names (pool-size under [server]), else from its default.\n"
+      "Sizes count in steps of 1024, with or without a space, any case: 30gb, 1.5 TB, 512MiB, "
+      "4096;\n"
+      "30gb is 30 GiB, as in PegaFlow. Time is in seconds or with a unit: 90, 10s, 5m, 2h, 1d.\n"
+      "A switch is --name, --name=false or --no-name. --help prints this.\n"
+      "{}",
+      describe_options(server_option_table()));
+}
+
+}  // namespace kvd
