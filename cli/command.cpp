@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/bench_policy.hpp"
 #include "cli/run.hpp"
 #include "cli/server.hpp"
 #include "cli/version.hpp"
@@ -30,7 +31,7 @@ constexpr command table[] = {
     {"demo", "two engines save and load a slice of a real trace", nullptr, nullptr},
     {"bench copy", "bytes per second of saves and loads, beside memcpy", nullptr, nullptr},
     {"bench rpc", "latency of every RPC under load", nullptr, nullptr},
-    {"bench policy", "hit rates of the eviction policies on a trace", nullptr, nullptr},
+    {"bench policy", "hit rates of the eviction policies on a trace", bench_policy, nullptr},
     {"bench trace", "replay a trace against a running server", nullptr, nullptr},
     {"bench ssd", "reads and writes of the SSD tier", nullptr, nullptr},
     {"metaserver", "who owns which block, for all nodes", nullptr, nullptr},
