@@ -55,7 +55,7 @@ BANNED = {
     r"\bsteady_clock::now\b|\bhigh_resolution_clock\b":
         ("time comes from core/clock.hpp", ("core/clock.hpp",)),
     r"\bchrono::system_clock::now\b|(?<![\w.>])(gettimeofday|time\s*\(\s*(NULL|nullptr|0))":
-        ("the wall clock is for log lines and gRPC's deadlines", ("core/log.cpp", "transport/grpc/")),
+        ("wall clock: log lines and gRPC deadlines only", ("core/log.cpp", "transport/grpc/")),
     r"\bcaf::infinite\b": ("every request has a deadline", ("tests/",)),
     r"\.\s*detach\s*\(\s*\)": ("a thread has an owner who joins it", ()),
     r"\busing\s+namespace\s+std\s*;": ("say std::", ()),
