@@ -9,6 +9,7 @@ import posixpath
 import re
 
 from cpp_text import arguments, code_only, functions
+from private_names import private_names
 
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
@@ -216,6 +217,17 @@ def vague_names(tree):
                 yield path, line_at(text, match.start()), f"{match.group(1)} says nothing"
 
 
+def unity_clashes(tree):
+    """Sources that are compiled as one (all but cli and tests) do not share a private name."""
+    owners = {}
+    for path, text in tree.items():
+        if path.endswith(".cpp") and not path.startswith(("cli/", "tests/")):
+            for key in private_names(text):
+                owner = owners.setdefault((posixpath.dirname(path), key), path)
+                if owner != path:
+                    yield path, 1, f"private name {key[0]} is also in {owner}"
+
+
 def built_patterns(tree):
     """Globs of every source that some target builds, read from the CMake files."""
     patterns = set()
@@ -348,6 +360,6 @@ def machine_traces(tree):
 
 RULES = (
     long_lines, long_functions, long_files, library_homes, dependency_direction, unknown_includes,
-    banned_calls, one_handler_requests, leftovers, header_shape, vague_names, unbuilt_sources,
-    unnamed_files, missing_files, white_space, foreign_bytes, machine_traces,
+    banned_calls, one_handler_requests, leftovers, header_shape, vague_names, unity_clashes,
+    unbuilt_sources, unnamed_files, missing_files, white_space, foreign_bytes, machine_traces,
 )

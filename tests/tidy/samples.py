@@ -6,6 +6,8 @@ GOOD = {
     "core/thing.hpp": "#pragma once\n// Things, and what they are for.\n\nint thing(int a);\n",
     "core/thing.cpp": '#include "core/thing.hpp"\n\n// See docs/thing.md.\n'
                       "namespace kvd {\nint thing(int a) { return a; }\n}  // namespace kvd\n",
+    "core/a.cpp": "namespace {\nusing x = int;\nint f(int a) { return a; }\n}\n",
+    "core/b.cpp": "namespace {\nusing x = int;\nint f(char a) { return a; }\n}\n",
     "docs/thing.md": "Read `core/thing.hpp` and [the source](../core/thing.cpp).\n",
     "actors/CMakeLists.txt": "file(GLOB sources *.cpp)\n",
     "actors/shell.cpp": '#include <caf/typed_actor.hpp>\n#include "core/thing.hpp"\n'
@@ -86,6 +88,12 @@ BAD = {
         {"core/thing_util.cpp": "int x;\n"},
         {"core/thing.cpp": "class lease_manager {};\n"},
         {"core/thing.cpp": "struct block_info final : base {};\n"},
+    ],
+    "unity_clashes": [
+        {"core/a.cpp": "namespace {\nint same(int x) { return x; }\n}\n",
+         "core/b.cpp": "namespace {\n\nint same(int y) {\n  return y + 1;\n}\n}\n"},
+        {"core/a.cpp": "namespace {\nconstexpr int limit = 1;\n}\n",
+         "core/b.cpp": "namespace {\nstruct limit {\n  int x;\n};\n}\n"},
     ],
     "unbuilt_sources": [
         {"docs/thing.cpp": "int x;\n"},

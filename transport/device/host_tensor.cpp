@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t flag_offset = 8;  // the magic follows the offset at once
 constexpr std::uint32_t flag_magic = 0x50464C44;
 constexpr std::uint32_t flag_version = 1;
-constexpr std::size_t flag_bytes = 32;
+constexpr std::size_t load_flag_bytes = 32;
 constexpr std::size_t flag_state_at = 16;
 
 // Between two looks at a flag. Short beside any copy that is worth waiting for, long enough to
@@ -93,7 +93,7 @@ std::vector<std::byte> host_tensor::wrapper(std::size_t offset, std::size_t size
 }
 
 result<load_flag> load_flag::create(random_source& random) {
-  auto object = shared_object::create("kvd_load_", flag_bytes, random);
+  auto object = shared_object::create("kvd_load_", load_flag_bytes, random);
   if (!object) return tl::unexpected(std::move(object.error()));
   auto* at = object->bytes().data();
   std::memcpy(at, &flag_offset, sizeof flag_offset);

@@ -116,7 +116,7 @@ result<void> send_all(int fd, std::string_view bytes, const deadline_at& until) 
   return {};
 }
 
-std::string lower(std::string_view text) {
+std::string in_lower_case(std::string_view text) {
   std::string out(text);
   for (auto& c : out)
     c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -129,7 +129,7 @@ std::optional<std::string> header(std::string_view head, std::string_view name) 
     const auto end = std::min(head.find("\r\n"), head.size());
     const auto line = head.substr(0, end);
     const auto colon = line.find(':');
-    if (colon != std::string_view::npos && lower(line.substr(0, colon)) == name) {
+    if (colon != std::string_view::npos && in_lower_case(line.substr(0, colon)) == name) {
       auto value = line.substr(colon + 1);
       while (!value.empty() && value.front() == ' ')
         value.remove_prefix(1);
