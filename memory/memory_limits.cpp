@@ -140,7 +140,7 @@ std::string memlock_problem(std::uint64_t bytes, const memory_facts& facts) {
 std::string cgroup_problem(std::uint64_t bytes, const cgroup_room& group) {
   return fmt::format("{} do not fit into cgroup v{} {}: its limit is {}, {} are used beside page "
                      "cache; raise {} to at least {} (docker: --memory, Kubernetes: "
-                     "resources.limits.memory) or start with --pool-size {}mib or less",
+                     "resources.limits.memory) or start with --pool-size {}mb or less",
                      in_words(bytes), group.version, group.path, in_words(group.limit),
                      in_words(group.used),
                      group.version == 2 ? "memory.max and memory.high" : "memory.limit_in_bytes",
@@ -149,7 +149,7 @@ std::string cgroup_problem(std::uint64_t bytes, const cgroup_room& group) {
 
 std::string available_problem(std::uint64_t bytes, std::uint64_t available) {
   return fmt::format("{} are more than the {} that this machine has available (MemAvailable in "
-                     "/proc/meminfo): stop other programs or start with --pool-size {}mib or less",
+                     "/proc/meminfo): stop other programs or start with --pool-size {}mb or less",
                      in_words(bytes), in_words(available), available / suggestion_step);
 }
 

@@ -203,8 +203,9 @@ slab_pool::node_state& slab_pool::emptiest() const noexcept {
       [&](const node_state& a, const node_state& b) { return room(a) < room(b); });
 }
 
+// No longer than the slots need: what lies behind is never touched, so it costs nothing.
 std::span<std::uint64_t> slab_pool::bitmap_of(std::uint32_t head) const noexcept {
-  const auto words = classes_[chunks_[head].of].chunks * std::size_t{bitmap_words_};
+  const auto words = (classes_[chunks_[head].of].slots + 63) / 64;
   return {&bitmaps_[std::size_t{head} * bitmap_words_], words};
 }
 

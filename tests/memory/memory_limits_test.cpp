@@ -90,7 +90,7 @@ TEST_CASE("user report 39: a cgroup v2 limit minus usage without page cache boun
   CHECK(has(refused.error().detail, "cgroup v2"));
   CHECK(has(refused.error().detail, "4294967296 bytes (4.0 GiB)"));
   CHECK(has(refused.error().detail, "at least 4294967297"));
-  CHECK(has(refused.error().detail, "--pool-size 3072mib or less"));
+  CHECK(has(refused.error().detail, "--pool-size 3072mb or less"));
 }
 
 TEST_CASE("memory.high counts like a limit, because pinned pages cannot be reclaimed") {
@@ -170,7 +170,7 @@ TEST_CASE("more than MemAvailable is refused with what would fit") {
   const auto refused = check_claim(machine.read(), 17 * gib, false);
   REQUIRE(!refused.has_value());
   CHECK(has(refused.error().detail, "MemAvailable"));
-  CHECK(has(refused.error().detail, "--pool-size 16384mib or less"));
+  CHECK(has(refused.error().detail, "--pool-size 16384mb or less"));
 }
 
 TEST_CASE("all broken bounds are reported at once") {
