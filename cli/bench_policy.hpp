@@ -10,4 +10,4 @@ namespace kvd {
 // problem found is printed to stderr.
 int bench_policy(std::span<const std::string> args);
 
-} // namespace kvd
+}  // namespace kvd

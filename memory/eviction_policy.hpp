@@ -67,4 +67,4 @@ public:
 // means the default. invalid_argument names the accepted values.
 result<std::unique_ptr<eviction_policy>> make_eviction_policy(std::string_view name);
 
-} // namespace kvd
+}  // namespace kvd

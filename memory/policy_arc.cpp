@@ -113,4 +113,4 @@ std::size_t arc_policy::memory_bytes() const noexcept {
   return links_.capacity() * sizeof(block_link) + seen_again_.capacity() + ghosts_.memory_bytes();
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -32,12 +32,12 @@ private:
   block_index evict_again(evictable& may_go) noexcept;
 
   block_links links_;
-  std::vector<std::uint8_t> seen_again_; // which list a resident block is in
+  std::vector<std::uint8_t> seen_again_;  // which list a resident block is in
   block_list once_;
   block_list again_;
-  ghost_table ghosts_; // first: gone from once_, second: gone from again_
+  ghost_table ghosts_;  // first: gone from once_, second: gone from again_
   std::uint32_t capacity_ = 0;
-  double target_ = 0; // wanted size of once_, 0 to capacity_
+  double target_ = 0;  // wanted size of once_, 0 to capacity_
   // The block that asks for room, from admit to insert; the target moves for it once.
   std::uint64_t asking_ = 0;
   bool asks_ = false;
@@ -45,4 +45,4 @@ private:
   origin asking_origin_ = origin::unknown;
 };
 
-} // namespace kvd
+}  // namespace kvd

@@ -84,4 +84,4 @@ inline block_index evict_oldest(block_list& list, block_links& links, evictable&
   return no_block;
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -30,4 +30,4 @@ std::size_t lru_policy::memory_bytes() const noexcept {
   return links_.capacity() * sizeof(block_link);
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -22,4 +22,4 @@ private:
   block_list order_;
 };
 
-} // namespace kvd
+}  // namespace kvd

@@ -108,8 +108,8 @@ private:
   eviction_policy& policy_;
   std::uint32_t capacity_;
   std::uint32_t used_ = 0;
-  std::vector<block_index> blocks_; // by id
-  std::vector<std::uint32_t> ids_;  // by block
+  std::vector<block_index> blocks_;  // by id
+  std::vector<std::uint32_t> ids_;   // by block
 };
 
 std::uint64_t replay_blocks(const block_trace& trace, replay_index& index) {
@@ -177,7 +177,7 @@ result<block_trace> parse_lines(std::istream& in) {
   return std::move(builder.trace());
 }
 
-} // namespace
+}  // namespace
 
 double block_trace::ceiling() const noexcept {
   if (references.empty()) return 0;
@@ -228,4 +228,4 @@ replay_outcome replay(const block_trace& trace, eviction_policy& policy, std::ui
   return {hits, trace.references.size(), policy.memory_bytes(), time.now() - start};
 }
 
-} // namespace kvd
+}  // namespace kvd

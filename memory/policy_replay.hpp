@@ -24,11 +24,11 @@ inline constexpr std::size_t trace_references_max = 1U << 30;
 inline constexpr std::size_t trace_bad_lines_named_max = 5;
 
 struct block_trace {
-  std::vector<std::uint32_t> references;   // request after request; ids renumbered from 0
-  std::vector<std::size_t> request_ends;   // one past each request's last reference
-  std::vector<std::uint64_t> fingerprints; // of each distinct id
+  std::vector<std::uint32_t> references;    // request after request; ids renumbered from 0
+  std::vector<std::size_t> request_ends;    // one past each request's last reference
+  std::vector<std::uint64_t> fingerprints;  // of each distinct id
   std::uint64_t bad_lines = 0;
-  std::vector<std::string> bad_lines_named; // "line 7: ..."
+  std::vector<std::string> bad_lines_named;  // "line 7: ..."
 
   std::uint32_t distinct() const noexcept {
     return static_cast<std::uint32_t>(fingerprints.size());
@@ -46,9 +46,9 @@ result<block_trace> parse_block_trace(std::istream& in);
 result<block_trace> read_block_trace(const std::string& path);
 
 enum class hit_measure : std::uint8_t {
-  block,  // every reference is looked up, then touched or inserted at once, in prompt order
-  prefix, // a request is looked up as a whole and only its unbroken leading run counts; then all
-          // its blocks are touched or inserted, leaf first. What an engine can use.
+  block,   // every reference is looked up, then touched or inserted at once, in prompt order
+  prefix,  // a request is looked up as a whole and only its unbroken leading run counts; then all
+           // its blocks are touched or inserted, leaf first. What an engine can use.
 };
 
 struct replay_outcome {
@@ -65,4 +65,4 @@ struct replay_outcome {
 replay_outcome replay(const block_trace& trace, eviction_policy& policy, std::uint32_t capacity,
                       hit_measure measure, const clock& time);
 
-} // namespace kvd
+}  // namespace kvd

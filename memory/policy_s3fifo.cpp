@@ -8,9 +8,9 @@ namespace {
 
 constexpr std::uint8_t hits_max = 3;
 constexpr std::uint8_t hits_to_main = 2;
-constexpr std::uint32_t probation_share = 10; // one in ten
+constexpr std::uint32_t probation_share = 10;  // one in ten
 
-} // namespace
+}  // namespace
 
 void s3fifo_policy::reserve(std::uint32_t blocks_max, std::uint32_t capacity) {
   if (blocks_max > links_.size()) {
@@ -93,4 +93,4 @@ std::size_t s3fifo_policy::memory_bytes() const noexcept {
          ghosts_.memory_bytes();
 }
 
-} // namespace kvd
+}  // namespace kvd

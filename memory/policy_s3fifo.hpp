@@ -35,9 +35,9 @@ private:
   std::vector<use> uses_;
   block_list probation_;
   block_list main_;
-  ghost_table ghosts_; // only the first queue is used
+  ghost_table ghosts_;  // only the first queue is used
   std::uint32_t probation_max_ = 1;
   std::uint32_t main_max_ = 0;
 };
 
-} // namespace kvd
+}  // namespace kvd

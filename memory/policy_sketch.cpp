@@ -11,7 +11,7 @@ constexpr std::size_t counters_per_word = 16;
 constexpr std::uint64_t counter_max = 15;
 constexpr std::uint64_t uses_per_block = 10;
 
-} // namespace
+}  // namespace
 
 void use_sketch::reserve(std::uint32_t capacity) {
   const auto counters = std::bit_ceil(std::max(counters_per_word, std::size_t{capacity} * 2));
@@ -62,4 +62,4 @@ void use_sketch::halve() noexcept {
   uses_ /= 2;
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -30,10 +30,10 @@ private:
   std::array<place, rows> places(std::uint64_t fingerprint) const noexcept;
   void halve() noexcept;
 
-  std::vector<std::uint64_t> words_; // 16 counters each, row after row
-  std::size_t counters_mask_ = 0;    // of one row
+  std::vector<std::uint64_t> words_;  // 16 counters each, row after row
+  std::size_t counters_mask_ = 0;     // of one row
   std::uint64_t uses_ = 0;
   std::uint64_t uses_max_ = 0;
 };
 
-} // namespace kvd
+}  // namespace kvd

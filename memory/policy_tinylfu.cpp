@@ -9,7 +9,7 @@ std::uint32_t seed(std::uint64_t fingerprint) noexcept {
   return static_cast<std::uint32_t>(fingerprint ^ (fingerprint >> 32));
 }
 
-} // namespace
+}  // namespace
 
 void tinylfu_policy::reserve(std::uint32_t blocks_max, std::uint32_t capacity) {
   if (blocks_max > links_.size()) {
@@ -52,4 +52,4 @@ std::size_t tinylfu_policy::memory_bytes() const noexcept {
          uses_.memory_bytes();
 }
 
-} // namespace kvd
+}  // namespace kvd

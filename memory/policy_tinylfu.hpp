@@ -27,10 +27,10 @@ public:
 private:
   block_links links_;
   block_list order_;
-  std::vector<std::uint32_t> seeds_; // what the sketch is asked with, by block
+  std::vector<std::uint32_t> seeds_;  // what the sketch is asked with, by block
   use_sketch uses_;
-  std::uint64_t counted_ = 0; // admit counted this one already
+  std::uint64_t counted_ = 0;  // admit counted this one already
   bool has_counted_ = false;
 };
 
-} // namespace kvd
+}  // namespace kvd
