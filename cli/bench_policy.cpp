@@ -24,7 +24,7 @@ namespace json = boost::json;
 struct bench_request {
   std::vector<std::string> traces;
   std::vector<std::string> policies;
-  std::vector<double> capacities; // percent of the distinct blocks
+  std::vector<double> capacities;  // percent of the distinct blocks
   std::vector<hit_measure> measures;
   bool as_json = false;
 };
@@ -54,6 +54,10 @@ std::vector<std::string> split(const std::string& list) {
 void read_policies(const std::string& list, bench_request& out,
                    std::vector<std::string>& problems) {
   for (const auto& item : split(list)) {
+    if (item.empty()) {
+      problems.push_back("--policies: an empty name in \"" + list + "\"");
+      continue;
+    }
     const auto policy = make_eviction_policy(item == "default" ? "" : item);
     if (policy) {
       out.policies.emplace_back((*policy)->name());
@@ -220,7 +224,7 @@ int run(const bench_request& request) {
   return report(problems);
 }
 
-} // namespace
+}  // namespace
 
 int bench_policy(std::span<const std::string> args) {
   try {
@@ -242,4 +246,4 @@ int bench_policy(std::span<const std::string> args) {
   }
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -23,7 +23,8 @@ constexpr std::uint64_t hour_ms = 3'600'000;
 constexpr std::uint64_t day_ms = 24 * hour_ms;
 
 constexpr std::string_view log_levels[] = {"trace", "debug", "info", "warn", "error"};
-constexpr std::string_view policies[] = {"lru", "arc", "s3fifo", "tinylfu"};
+constexpr std::string_view policies[] = {"weighted-lru", "lru", "arc", "s3fifo",
+                                         "tinylfu"};
 
 constexpr std::string_view no_ssd =
     "the SSD tier has not landed in this version; leave it out to cache in memory only";
@@ -239,9 +240,10 @@ const row rows[] = {
      }},
 
     {{.name = "eviction-policy",
+      .fallback = "weighted-lru",
       .value = "NAME",
       .group = "Eviction",
-      .help = "Which block goes first when the pool is full (default: what fits most traces).",
+      .help = "Which block goes first when the pool is full.",
       .choices = policies},
      [](so& o, const ov& v) { o.eviction_policy = text_of(v); }},
     {{.name = "enable-lfu-admission",

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint32_t queue_bit = std::uint32_t{1} << 31;
 constexpr std::uint32_t index_mask = queue_bit - 1;
 
-} // namespace
+}  // namespace
 
 void ghost_table::reserve(std::uint32_t capacity) {
   const auto old_size = entries_.size();
@@ -78,8 +78,8 @@ void ghost_table::take(ghost_index ghost) noexcept {
   table_[hole] = no_ghost;
 }
 
-void ghost_table::push(ghost_queue queue, std::uint64_t fingerprint) noexcept {
-  if (entries_.empty()) return;
+ghost_index ghost_table::push(ghost_queue queue, std::uint64_t fingerprint) noexcept {
+  if (entries_.empty()) return no_ghost;
   if (free_ == no_ghost) {
     drop_oldest(size(ghost_queue::first) >= size(ghost_queue::second) ? ghost_queue::first
                                                                       : ghost_queue::second);
@@ -97,6 +97,7 @@ void ghost_table::push(ghost_queue queue, std::uint64_t fingerprint) noexcept {
   ends.newest = ghost;
   ++ends.size;
   put(ghost);
+  return ghost;
 }
 
 void ghost_table::unlink(ghost_index ghost) noexcept {
@@ -132,4 +133,4 @@ std::size_t ghost_table::memory_bytes() const noexcept {
   return entries_.capacity() * sizeof(entry) + table_.capacity() * sizeof(ghost_index);
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -27,7 +27,11 @@ public:
   std::uint32_t size(ghost_queue queue) const noexcept { return ends_[at(queue)].size; }
   // The youngest of `queue`. A full table first drops the oldest of the longer queue.
   // REQUIRES: `fingerprint` is in neither queue.
-  void push(ghost_queue queue, std::uint64_t fingerprint) noexcept;
+  // no_ghost when there is no room at all.
+  ghost_index push(ghost_queue queue, std::uint64_t fingerprint) noexcept;
+  std::uint64_t fingerprint(ghost_index ghost) const noexcept {
+    return entries_[ghost].fingerprint;
+  }
   void erase(ghost_index ghost) noexcept;
   // REQUIRES: the queue is not empty.
   void drop_oldest(ghost_queue queue) noexcept;
@@ -56,9 +60,9 @@ private:
   void unlink(ghost_index ghost) noexcept;
 
   std::vector<entry> entries_;
-  std::vector<ghost_index> table_; // a power of two; no_ghost where empty
+  std::vector<ghost_index> table_;  // a power of two; no_ghost where empty
   std::array<queue_ends, 2> ends_;
   ghost_index free_ = no_ghost;
 };
 
-} // namespace kvd
+}  // namespace kvd
