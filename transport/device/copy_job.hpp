@@ -21,7 +21,7 @@ struct copy_range {
   std::uint64_t bytes;
 };
 
-enum class copy_direction : std::uint8_t { save, load }; // device -> pool, pool -> device
+enum class copy_direction : std::uint8_t { save, load };  // device -> pool, pool -> device
 // failed: a page of either side could not be had (an engine shrank its memory).
 // cancelled: deadline, should_stop, or the device is going away. Both may leave a part copied.
 enum class copy_outcome : std::uint8_t { done, failed, cancelled };
@@ -43,12 +43,12 @@ struct copy_job {
   // on_done.
   std::uint64_t total_bytes = 0;
   copy_job* next = nullptr;
-  std::size_t range_cursor = 0;  // first range that is not wholly handed out
-  std::uint64_t byte_cursor = 0; // bytes of it that are
-  unsigned workers = 0;          // threads inside a chunk of this job
+  std::size_t range_cursor = 0;   // first range that is not wholly handed out
+  std::uint64_t byte_cursor = 0;  // bytes of it that are
+  unsigned workers = 0;           // threads inside a chunk of this job
   bool started = false;
   copy_outcome outcome = copy_outcome::done;
-  std::atomic<bool> stop{false}; // a chunk did not end well: the other threads need not begin
+  std::atomic<bool> stop{false};  // a chunk did not end well: the other threads need not begin
 };
 
 // Sorts `ranges` by the address that `direction` reads, merges neighbours that are contiguous on
@@ -66,4 +66,4 @@ public:
   virtual int numa_node() const noexcept = 0;
 };
 
-} // namespace kvd
+}  // namespace kvd

@@ -13,7 +13,7 @@ bool reads_before(const copy_range& a, const copy_range& b) {
   return std::less<>{}(a.to, b.to);
 }
 
-} // namespace
+}  // namespace
 
 void plan_copies(copy_job& job) noexcept {
   auto& ranges = job.ranges;
@@ -35,4 +35,4 @@ void plan_copies(copy_job& job) noexcept {
   if (!ranges.empty()) ranges.resize(last + 1);
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <mutex>
 
+#include <ucontext.h>
+
 #include "transport/device/stream_copy.hpp"
 
 namespace kvd {
@@ -40,6 +42,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (current.armed &&
       (within(at, current.from, current.bytes) || within(at, current.to, current.bytes))) {
     current.armed = false;
+    // What returning from the handler would have restored.
+    ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
     siglongjmp(current.escape, 1);
   }
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
@@ -71,10 +75,10 @@ void copy_ranges(const copy_slice& slice) {
   }
 }
 
-} // namespace
+}  // namespace
 
 void install_fault_guard() noexcept {
-  static std::mutex mutex; // two devices may be built at once
+  static std::mutex mutex;  // two devices may be built at once
   const std::lock_guard lock(mutex);
   struct sigaction present {};
   ::sigaction(SIGBUS, nullptr, &present);
@@ -82,14 +86,13 @@ void install_fault_guard() noexcept {
   previous_action = present;
   struct sigaction ours {};
   ours.sa_sigaction = on_bus_error;
-  // NODEFER: the handler is left by a jump that does not restore the signal mask, which saves a
-  // system call a chunk.
-  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ours.sa_flags = SA_SIGINFO;
   sigemptyset(&ours.sa_mask);
   ::sigaction(SIGBUS, &ours, nullptr);
 }
 
 bool copy_bytes(const copy_slice& slice) noexcept {
+  // The handler restores the signal mask: saving it here would cost a system call a chunk.
   if (sigsetjmp(current.escape, 0) != 0) {
     // A streaming store before the fault must not overtake what is said about this copy.
     stream_fence();
@@ -102,4 +105,4 @@ bool copy_bytes(const copy_slice& slice) noexcept {
   return true;
 }
 
-} // namespace kvd
+}  // namespace kvd

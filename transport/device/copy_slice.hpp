@@ -30,4 +30,4 @@ void install_fault_guard() noexcept;
 // and allocations. REQUIRES: install_fault_guard() was called, SIGBUS is not blocked here.
 [[nodiscard]] bool copy_bytes(const copy_slice& slice) noexcept;
 
-} // namespace kvd
+}  // namespace kvd

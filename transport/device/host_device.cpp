@@ -36,7 +36,7 @@ bool handed_out(const copy_job& job) {
   return job.range_cursor == job.ranges.size();
 }
 
-} // namespace
+}  // namespace
 
 void host_device::job_list::push(copy_job& job) noexcept {
   job.next = nullptr;
@@ -213,4 +213,4 @@ void host_device::run() noexcept {
   }
 }
 
-} // namespace kvd
+}  // namespace kvd

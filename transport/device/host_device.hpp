@@ -30,9 +30,9 @@
 namespace kvd {
 
 struct host_device_options {
-  unsigned threads = 2;     // > 0
-  std::size_t jobs_max = 0; // per direction; limits::copy_jobs_max in production
-  int numa_node = -1;       // what numa_node() answers
+  unsigned threads = 2;      // > 0
+  std::size_t jobs_max = 0;  // per direction; limits::copy_jobs_max in production
+  int numa_node = -1;        // what numa_node() answers
 };
 
 class host_device final : public device {
@@ -58,8 +58,8 @@ private:
   struct direction_queue {
     job_list small;
     job_list large;
-    std::size_t waiting = 0;     // jobs that no thread has begun
-    unsigned small_in_a_row = 0; // chunks of small jobs since the last of a large one
+    std::size_t waiting = 0;      // jobs that no thread has begun
+    unsigned small_in_a_row = 0;  // chunks of small jobs since the last of a large one
     bool empty() const noexcept { return small.head == nullptr && large.head == nullptr; }
   };
 
@@ -79,14 +79,14 @@ private:
   copy_metrics& metrics_;
   std::atomic<bool> stopping_{false};
 
-  std::mutex mutex_; // guards what follows, and the device's part of every submitted job
+  std::mutex mutex_;  // guards what follows, and the device's part of every submitted job
   std::condition_variable wake_;
   direction_queue saves_;
   direction_queue loads_;
-  unsigned loads_in_a_row_ = 0; // load chunks since the last save chunk
+  unsigned loads_in_a_row_ = 0;  // load chunks since the last save chunk
   unsigned asleep_ = 0;
 
-  std::vector<std::thread> threads_; // last: they use all of the above
+  std::vector<std::thread> threads_;  // last: they use all of the above
 };
 
-} // namespace kvd
+}  // namespace kvd

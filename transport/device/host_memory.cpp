@@ -23,7 +23,7 @@ struct object_id {
   auto operator<=>(const object_id&) const = default;
 };
 
-} // namespace
+}  // namespace
 
 // Every object that is mapped now. Tensors hold their mapping, mappings hold this.
 class shm_mappings : public std::enable_shared_from_this<shm_mappings> {
@@ -88,7 +88,7 @@ private:
   }
 
   mutable std::mutex mutex_;
-  std::map<object_id, std::weak_ptr<mapping>> by_id_; // guarded by mutex_
+  std::map<object_id, std::weak_ptr<mapping>> by_id_;  // guarded by mutex_
 };
 
 namespace {
@@ -110,7 +110,7 @@ private:
   device& owner_;
 };
 
-} // namespace
+}  // namespace
 
 host_opener::host_opener(device& owner)
     : owner_(owner), mappings_(std::make_shared<shm_mappings>()) {}
@@ -143,4 +143,4 @@ std::size_t host_opener::mapped_objects() const {
   return mappings_->size();
 }
 
-} // namespace kvd
+}  // namespace kvd

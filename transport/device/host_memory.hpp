@@ -29,7 +29,7 @@ public:
 
 private:
   device& owner_;
-  std::shared_ptr<shm_mappings> mappings_; // shared with every open tensor, which may outlive us
+  std::shared_ptr<shm_mappings> mappings_;  // shared with every open tensor, which may outlive us
 };
 
-} // namespace kvd
+}  // namespace kvd

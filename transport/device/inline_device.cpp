@@ -91,4 +91,4 @@ copy_outcome inline_device::carry_out(copy_job& job, copy_script how) noexcept {
   return copied && how != copy_script::fail ? copy_outcome::done : copy_outcome::failed;
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -17,10 +17,10 @@ namespace kvd {
 
 // How the next job goes.
 enum class copy_script : std::uint8_t {
-  copy,     // as it should
-  fail,     // half of its ranges are copied, then failed
-  cancel,   // nothing is copied, cancelled
-  postpone, // it goes to the end of the queue
+  copy,      // as it should
+  fail,      // half of its ranges are copied, then failed
+  cancel,    // nothing is copied, cancelled
+  postpone,  // it goes to the end of the queue
 };
 
 class inline_device final : public device {
@@ -53,4 +53,4 @@ private:
   std::deque<copy_script> script_;
 };
 
-} // namespace kvd
+}  // namespace kvd

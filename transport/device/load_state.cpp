@@ -1,6 +1,5 @@
 #include "transport/device/load_state.hpp"
 
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "transport/device/printable.hpp"
+#include "transport/device/stream_copy.hpp"
 
 namespace kvd {
 
@@ -16,9 +16,9 @@ static_assert(std::endian::native == std::endian::little, "the flag is little en
 
 namespace {
 
-constexpr std::uint64_t object_bytes_min = 32;
-constexpr std::uint32_t magic = 0x50464C44;
-constexpr std::uint32_t version = 1;
+constexpr std::uint64_t flag_object_bytes_min = 32;
+constexpr std::uint32_t expected_magic = 0x50464C44;
+constexpr std::uint32_t expected_version = 1;
 
 // What `offset` points at.
 struct flag_header {
@@ -26,47 +26,47 @@ struct flag_header {
   std::uint32_t version;
 };
 constexpr std::uint64_t state_in_flag = sizeof(flag_header);
-constexpr std::uint64_t flag_bytes = state_in_flag + sizeof(std::int64_t);
+constexpr std::uint64_t state_end_in_flag = state_in_flag + sizeof(std::int64_t);
 
 template<class T>
-bool read_at(int fd, std::uint64_t offset, T& out) {
+bool read_flag(int fd, std::uint64_t offset, T& out) {
   return ::pread(fd, &out, sizeof out, static_cast<off_t>(offset)) ==
          static_cast<ssize_t>(sizeof out);
 }
 
-} // namespace
+}  // namespace
 
 result<load_state> load_state::attach(std::string_view name) {
   auto object = shm_object::open(name);
   if (!object) return tl::unexpected<error>(std::move(object.error()));
-  const auto refuse = [&object](std::string_view why) {
+  const auto unfit = [&object](std::string_view why) {
     return fail(errc::device, fmt::format("load state {}: {}", printable(object->name()), why));
   };
   const auto size = object->size();
-  if (size < object_bytes_min) {
-    return refuse(fmt::format("{} bytes, at least {} are needed", size, object_bytes_min));
+  if (size < flag_object_bytes_min) {
+    return unfit(fmt::format("{} bytes, at least {} are needed", size, flag_object_bytes_min));
   }
   std::uint64_t offset = 0;
-  if (!read_at(object->fd(), 0, offset)) return refuse("its header cannot be read");
+  if (!read_flag(object->fd(), 0, offset)) return unfit("its header cannot be read");
   if (offset < sizeof offset || offset % alignof(std::int64_t) != 0 || offset > size ||
-      size - offset < flag_bytes) {
-    return refuse(
-        fmt::format("flag offset {} is not a multiple of 8 in [8, {}]", offset, size - flag_bytes));
+      size - offset < state_end_in_flag) {
+    return unfit(fmt::format("flag offset {} is not a multiple of 8 in [8, {}]", offset,
+                             size - state_end_in_flag));
   }
   flag_header header{};
-  if (!read_at(object->fd(), offset, header)) return refuse("its header cannot be read");
-  if (header.magic != magic) {
-    return refuse(fmt::format("magic {:#010x}, expected {:#010x}", header.magic, magic));
+  if (!read_flag(object->fd(), offset, header)) return unfit("its header cannot be read");
+  if (header.magic != expected_magic) {
+    return unfit(fmt::format("magic {:#010x}, expected {:#010x}", header.magic, expected_magic));
   }
-  if (header.version != version) {
-    return refuse(fmt::format("version {}, expected {}", header.version, version));
+  if (header.version != expected_version) {
+    return unfit(fmt::format("version {}, expected {}", header.version, expected_version));
   }
   return load_state(std::move(*object), static_cast<std::int64_t>(offset + state_in_flag));
 }
 
 void load_state::publish(std::int64_t state) noexcept {
   // The kernel orders nothing for us by contract, so the copied bytes come first by fence.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  stream_fence();
   // The kernel may copy the eight bytes one by one. Going from 0 to 1 changes one byte, which
   // cannot tear. Going from 0 to a negative number changes all of them, and a reader in between
   // could see a positive one, which means success: so the byte with the sign goes first, alone.
@@ -77,4 +77,4 @@ void load_state::publish(std::int64_t state) noexcept {
   [[maybe_unused]] const auto written = ::pwrite(object_.fd(), &state, sizeof state, state_offset_);
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -41,4 +41,4 @@ private:
   std::int64_t state_offset_;
 };
 
-} // namespace kvd
+}  // namespace kvd

@@ -81,6 +81,6 @@ inline constexpr std::array all = {
     std::string_view("torch.bool"),
 };
 
-} // namespace pickle_globals
+}  // namespace pickle_globals
 
-} // namespace kvd
+}  // namespace kvd

@@ -173,6 +173,12 @@ private:
   }
   pickle_value& value(std::uint32_t index) { return tree_.values[index]; }
 
+  failure push_mark() {
+    if (marks_.size() == marks_max) return wrong(fmt::format("more than {} marks", marks_max));
+    marks_.push_back(stack_.size());
+    return std::nullopt;
+  }
+
   failure pop_mark(std::vector<std::uint32_t>& items) {
     if (marks_.empty()) return wrong("no mark to go back to");
     const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
@@ -198,6 +204,18 @@ private:
     if (stack_.size() >= values_max) return wrong(fmt::format("more than {} values", values_max));
     stack_.push_back(memo_[index]);
     return std::nullopt;
+  }
+
+  failure remember_at(unsigned width) {
+    std::uint64_t index = 0;
+    if (auto wrong = number(width, index)) return wrong;
+    return remember(index);
+  }
+
+  failure recall_at(unsigned width) {
+    std::uint64_t index = 0;
+    if (auto wrong = number(width, index)) return wrong;
+    return recall(index);
   }
 
   // --- values
@@ -331,7 +349,7 @@ private:
 
   failure reduce() {
     if (auto wrong = need(2)) return wrong;
-    const auto arguments = value(pop()); // a copy: push() below may move the values
+    const auto arguments = value(pop());  // a copy: push() below may move the values
     const auto function = value(pop());
     if (function.type != kind::global || arguments.type != kind::tuple) {
       return wrong(fmt::format("a {} is called with a {}, expected a global and a tuple",
@@ -367,90 +385,55 @@ private:
   }
 
   failure step(op code) {
-    std::uint64_t index = 0;
     switch (code) {
-    case op::frame:
-      return open_frame();
-    case op::mark:
-      if (marks_.size() == marks_max) return wrong(fmt::format("more than {} marks", marks_max));
-      marks_.push_back(stack_.size());
-      return std::nullopt;
-    case op::none:
-      return push(kind::none, 0);
-    case op::newtrue:
-      return push(kind::boolean, 1);
-    case op::newfalse:
-      return push(kind::boolean, 0);
-    case op::binint1:
-      return integer(1);
-    case op::binint2:
-      return integer(2);
-    case op::binint:
-      return integer(4);
-    case op::long1:
-      return long_integer();
-    case op::short_binunicode:
-      return counted(1, kind::text);
-    case op::binunicode:
-      return counted(4, kind::text);
-    case op::binunicode8:
-      return counted(8, kind::text);
-    case op::short_binbytes:
-      return counted(1, kind::bytes);
-    case op::binbytes:
-      return counted(4, kind::bytes);
-    case op::binbytes8:
-      return counted(8, kind::bytes);
-    case op::global:
-      return global_lines();
-    case op::stack_global:
-      return global_from_stack();
-    case op::empty_tuple:
-      return make_tuple(0);
-    case op::tuple1:
-      return make_tuple(1);
-    case op::tuple2:
-      return make_tuple(2);
-    case op::tuple3:
-      return make_tuple(3);
-    case op::tuple:
-      return marked_tuple();
-    case op::empty_dict:
-      return push(kind::dict, 0);
-    case op::setitem:
-      return set_one_item();
-    case op::setitems:
-      return set_marked_items();
-    case op::newobj:
-      return new_object();
-    case op::build:
-      return build();
-    case op::reduce:
-      return reduce();
-    case op::memoize:
-      return remember(memo_count_);
-    case op::binput:
-      if (auto wrong = number(1, index)) return wrong;
-      return remember(index);
-    case op::long_binput:
-      if (auto wrong = number(4, index)) return wrong;
-      return remember(index);
-    case op::binget:
-      if (auto wrong = number(1, index)) return wrong;
-      return recall(index);
-    case op::long_binget:
-      if (auto wrong = number(4, index)) return wrong;
-      return recall(index);
-    default:
-      break;
+    case op::frame: return open_frame();
+    case op::mark: return push_mark();
+    case op::global: return global_lines();
+    case op::stack_global: return global_from_stack();
+    case op::empty_tuple: return make_tuple(0);
+    case op::tuple1: return make_tuple(1);
+    case op::tuple2: return make_tuple(2);
+    case op::tuple3: return make_tuple(3);
+    case op::tuple: return marked_tuple();
+    case op::setitem: return set_one_item();
+    case op::setitems: return set_marked_items();
+    case op::newobj: return new_object();
+    case op::build: return build();
+    case op::reduce: return reduce();
+    case op::memoize: return remember(memo_count_);
+    case op::binput: return remember_at(1);
+    case op::long_binput: return remember_at(4);
+    case op::binget: return recall_at(1);
+    case op::long_binget: return recall_at(4);
+    default: return literal(code);
+    }
+  }
+
+  failure literal(op code) {
+    switch (code) {
+    case op::none: return push(kind::none, 0);
+    case op::newtrue: return push(kind::boolean, 1);
+    case op::newfalse: return push(kind::boolean, 0);
+    case op::empty_dict: return push(kind::dict, 0);
+    case op::binint1: return integer(1);
+    case op::binint2: return integer(2);
+    case op::binint: return integer(4);
+    case op::long1: return long_integer();
+    case op::short_binunicode: return counted(1, kind::text);
+    case op::binunicode: return counted(4, kind::text);
+    case op::binunicode8: return counted(8, kind::text);
+    case op::short_binbytes: return counted(1, kind::bytes);
+    case op::binbytes: return counted(4, kind::bytes);
+    case op::binbytes8: return counted(8, kind::bytes);
+    default: break;
     }
     return wrong(fmt::format("opcode {:#04x} is not allowed", static_cast<unsigned>(code)));
   }
 
   std::span<const std::byte> bytes_;
   std::size_t at_ = 0;
-  std::size_t op_at_ = 0;     // where the opcode at work began, for errors
-  std::size_t frame_end_ = 0; // no operand crosses it
+  std::size_t op_at_ = 0;      // where the opcode at work began, for errors
+  std::size_t frame_end_ = 0;  // no operand crosses it
   pickle_tree tree_;
   std::vector<std::uint32_t> stack_;
   std::vector<std::size_t> marks_;
@@ -459,28 +442,19 @@ private:
   std::size_t encoded_bytes_ = 0;
 };
 
-} // namespace
+}  // namespace
 
 std::string_view name(pickle_value::kind kind) noexcept {
   switch (kind) {
-  case pickle_value::kind::none:
-    return "None";
-  case pickle_value::kind::boolean:
-    return "bool";
-  case pickle_value::kind::integer:
-    return "int";
-  case pickle_value::kind::text:
-    return "str";
-  case pickle_value::kind::bytes:
-    return "bytes";
-  case pickle_value::kind::tuple:
-    return "tuple";
-  case pickle_value::kind::dict:
-    return "dict";
-  case pickle_value::kind::global:
-    return "global";
-  case pickle_value::kind::object:
-    return "object";
+  case pickle_value::kind::none: return "None";
+  case pickle_value::kind::boolean: return "bool";
+  case pickle_value::kind::integer: return "int";
+  case pickle_value::kind::text: return "str";
+  case pickle_value::kind::bytes: return "bytes";
+  case pickle_value::kind::tuple: return "tuple";
+  case pickle_value::kind::dict: return "dict";
+  case pickle_value::kind::global: return "global";
+  case pickle_value::kind::object: return "object";
   }
   return "unknown";
 }
@@ -493,4 +467,4 @@ result<pickle_tree> read_pickle(std::span<const std::byte> bytes) {
   return machine(bytes).run();
 }
 
-} // namespace kvd
+}  // namespace kvd

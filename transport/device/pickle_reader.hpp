@@ -35,14 +35,14 @@ struct pickle_value {
     object
   };
   kind type = kind::none;
-  std::int64_t number = 0;          // integer; boolean as 0 or 1; object: its class's index
-  std::string text;                 // text, bytes; global as module.name
-  std::vector<std::uint32_t> items; // tuple: items; dict: key, value, key, value
-  std::uint32_t state = 0;          // object: index of its state, 0 when it has none
+  std::int64_t number = 0;           // integer; boolean as 0 or 1; object: its class's index
+  std::string text;                  // text, bytes; global as module.name
+  std::vector<std::uint32_t> items;  // tuple: items; dict: key, value, key, value
+  std::uint32_t state = 0;           // object: index of its state, 0 when it has none
 };
 
 struct pickle_tree {
-  std::vector<pickle_value> values; // values[0] is a placeholder, so that 0 can mean "none"
+  std::vector<pickle_value> values;  // values[0] is a placeholder, so that 0 can mean "none"
   std::uint32_t root = 0;
   const pickle_value& at(std::uint32_t index) const { return values[index]; }
 };
@@ -53,4 +53,4 @@ std::string_view name(pickle_value::kind kind) noexcept;
 // errc::invalid_argument names the opcode or global and the byte where it stands.
 result<pickle_tree> read_pickle(std::span<const std::byte> bytes);
 
-} // namespace kvd
+}  // namespace kvd

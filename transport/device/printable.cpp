@@ -21,4 +21,4 @@ std::string printable(std::string_view bytes) {
   return text;
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -10,4 +10,4 @@ namespace kvd {
 // left out and said so.
 std::string printable(std::string_view bytes);
 
-} // namespace kvd
+}  // namespace kvd

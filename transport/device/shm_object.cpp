@@ -22,7 +22,7 @@ error system_error_of(const std::string& name, int number) {
                                     std::generic_category().message(number))};
 }
 
-} // namespace
+}  // namespace
 
 result<std::string> shm_object_name(std::string_view name) {
   const auto bare = name.starts_with('/') ? name.substr(1) : name;
@@ -89,4 +89,4 @@ bool shm_object::unlinked() const noexcept {
   return ::fstat(fd_, &status) != 0 || status.st_nlink == 0;
 }
 
-} // namespace kvd
+}  // namespace kvd

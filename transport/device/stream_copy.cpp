@@ -94,7 +94,7 @@ copy_function choose() {
 
 const copy_function copy_large = choose();
 
-} // namespace
+}  // namespace
 
 void stream_copy(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
   if (bytes < stream_bytes_min) {
@@ -112,4 +112,4 @@ void stream_fence() noexcept {
 #endif
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -38,31 +38,32 @@ T read_at(std::string_view bytes, std::size_t offset) {
   return value;
 }
 
-tl::unexpected<error> refuse(std::string detail) {
+tl::unexpected<error> refuse_wrapper(std::string detail) {
   return fail(errc::invalid_argument, std::move(detail));
 }
 
 result<memory_wrapper> decode_host(std::string_view bytes) {
   if (bytes.size() < host_header_bytes) {
-    return refuse(fmt::format("host wrapper: {} bytes, the header alone has {}", bytes.size(),
-                              host_header_bytes));
+    return refuse_wrapper(fmt::format("host wrapper: {} bytes, the header alone has {}",
+                                      bytes.size(), host_header_bytes));
   }
   host_wrapper wrapper;
   wrapper.offset = read_at<std::uint64_t>(bytes, 8);
   wrapper.size = read_at<std::uint64_t>(bytes, 16);
   const auto name_bytes = read_at<std::uint32_t>(bytes, 24);
   if (name_bytes != bytes.size() - host_header_bytes) {
-    return refuse(fmt::format("host wrapper: the name has {} bytes by the count at byte 24, {} "
-                              "follow it",
-                              name_bytes, bytes.size() - host_header_bytes));
+    return refuse_wrapper(
+        fmt::format("host wrapper: the name has {} bytes by the count at byte 24, {} "
+                    "follow it",
+                    name_bytes, bytes.size() - host_header_bytes));
   }
-  if (wrapper.size == 0) return refuse("host wrapper: the size at byte 16 is 0");
+  if (wrapper.size == 0) return refuse_wrapper("host wrapper: the size at byte 16 is 0");
   if (wrapper.offset > std::numeric_limits<std::uint64_t>::max() - wrapper.size) {
-    return refuse(fmt::format("host wrapper: offset {} plus size {} is beyond 64 bits",
-                              wrapper.offset, wrapper.size));
+    return refuse_wrapper(fmt::format("host wrapper: offset {} plus size {} is beyond 64 bits",
+                                      wrapper.offset, wrapper.size));
   }
   auto name = shm_object_name(bytes.substr(host_header_bytes));
-  if (!name) return refuse(fmt::format("host wrapper: {}", name.error().detail));
+  if (!name) return refuse_wrapper(fmt::format("host wrapper: {}", name.error().detail));
   wrapper.name = std::move(*name);
   return wrapper;
 }
@@ -240,25 +241,26 @@ result<memory_wrapper> decode_pickle(std::span<const std::byte> bytes) {
     reader.reject(fmt::format("key 'device_uuid' is {}, expected a UUID of 36 characters",
                               printable(wrapper.device_uuid)));
   }
-  if (reader.wrong()) return refuse(fmt::format("CUDA wrapper: {}", *reader.wrong()));
+  if (reader.wrong()) return refuse_wrapper(fmt::format("CUDA wrapper: {}", *reader.wrong()));
   return wrapper;
 }
 
-} // namespace
+}  // namespace
 
 result<memory_wrapper> decode_wrapper(std::span<const std::byte> bytes) {
   if (bytes.size() > limits::wrapper_bytes_max) {
-    return refuse(fmt::format("wrapper of {} bytes, at most {} are read", bytes.size(),
-                              limits::wrapper_bytes_max));
+    return refuse_wrapper(fmt::format("wrapper of {} bytes, at most {} are read", bytes.size(),
+                                      limits::wrapper_bytes_max));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with(host_magic)) return decode_host(text);
   if (!text.empty() && static_cast<unsigned char>(text[0]) == pickle_first_byte) {
     return decode_pickle(bytes);
   }
-  return refuse(fmt::format("wrapper of {} bytes begins with {}: neither a host wrapper (KVDHOST1) "
-                            "nor a pickle (\\x80)",
-                            bytes.size(), printable(text.substr(0, host_magic.size()))));
+  return refuse_wrapper(
+      fmt::format("wrapper of {} bytes begins with {}: neither a host wrapper (KVDHOST1) "
+                  "nor a pickle (\\x80)",
+                  bytes.size(), printable(text.substr(0, host_magic.size()))));
 }
 
 std::vector<std::byte> encode_host_wrapper(const host_wrapper& wrapper) {
@@ -272,4 +274,4 @@ std::vector<std::byte> encode_host_wrapper(const host_wrapper& wrapper) {
   return bytes;
 }
 
-} // namespace kvd
+}  // namespace kvd

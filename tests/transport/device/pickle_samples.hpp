@@ -110,4 +110,4 @@ inline std::vector<std::byte> from_hex(std::string_view text) {
   return bytes;
 }
 
-} // namespace kvd::test
+}  // namespace kvd::test

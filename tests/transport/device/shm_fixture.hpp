@@ -57,4 +57,4 @@ private:
   int fd_ = -1;
 };
 
-} // namespace kvd::test
+}  // namespace kvd::test

@@ -12,8 +12,8 @@ namespace kvd::test {
 
 struct tracked_job {
   copy_job job;
-  std::function<bool()> before_chunk; // copy thread; true stops the job
-  std::function<void()> at_end;       // copy thread, from on_done
+  std::function<bool()> before_chunk;  // copy thread; true stops the job
+  std::function<void()> at_end;        // copy thread, from on_done
   std::atomic<int> ends{0};
   copy_outcome outcome = copy_outcome::failed;
   std::binary_semaphore ended{0};
@@ -43,4 +43,4 @@ struct tracked_job {
   }
 };
 
-} // namespace kvd::test
+}  // namespace kvd::test

@@ -227,7 +227,7 @@ TEST_CASE("a pickle without sense is refused, not followed") {
   const auto check = [](std::string_view program, std::string_view part) {
     check_refused(pickle_text{}.raw(program).done(), part);
   };
-  using namespace std::string_view_literals;
+  using std::string_view_literals::operator""sv;
   check("", "1 bytes are missing from byte 2 on");
   check(".", "0 values are left at the end");
   check("NN.", "2 values are left at the end");
@@ -263,7 +263,7 @@ TEST_CASE("a pickle without sense is refused, not followed") {
 }
 
 TEST_CASE("integers of every width keep their sign") {
-  using namespace std::string_view_literals;
+  using std::string_view_literals::operator""sv;
   const auto offset_of = [](std::string_view value) {
     const auto decoded = decode_wrapper(wrapper_with("storage_offset", value));
     REQUIRE_MESSAGE(decoded.has_value(), decoded.error().detail);
