@@ -52,7 +52,7 @@ public:
 
   int run() {
     while (true) {
-      if (const auto stop = wait()) {
+      if (wait()) {
         if (draining_) {
           log::warn("node", "asked to stop a second time: ending now");
           std::_Exit(EXIT_FAILURE);

@@ -124,6 +124,8 @@ std::string server_http::status_json() {
 
 std::string server_http::config_json() { return view_.options.effective_json; }
 
+std::optional<std::string> server_http::metrics_text() { return std::nullopt; }
+
 std::vector<std::string> server_http::instances() {
   std::vector<std::string> ids;
   for (const auto& each : view_.instances.all()) ids.push_back(each->id);

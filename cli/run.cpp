@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/node.hpp"
 #include "cli/config_file.hpp"
 #include "cli/server.hpp"
 #include "cli/server_options.hpp"
@@ -60,10 +61,7 @@ std::vector<std::string> take_roles(std::span<const std::string> all,
 
 }  // namespace
 
-int run_roles(const server_options& options) {
-  fmt::print(stderr, "kvd: the server role is being built; it would listen on {}\n", options.addr);
-  return 1;
-}
+int run_roles(const server_options& options) { return run_server(options); }
 
 int run(std::span<const std::string> arguments) {
   std::vector<std::string> rest;
