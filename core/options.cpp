@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-tl::unexpected<error> refuse(std::string why) {
+tl::unexpected<error> refuse_value(std::string why) {
   return fail(errc::invalid_argument, std::move(why));
 }
 
@@ -35,16 +35,17 @@ std::string limits_text(const option& spec) {
 result<option_value> within(const option& spec, std::string_view text, option_value value,
                             std::uint64_t number) {
   if (number >= spec.low && number <= spec.high) return value;
-  return refuse(fmt::format("{} is outside the limits {}", in_quotes(text), limits_text(spec)));
+  return refuse_value(
+      fmt::format("{} is outside the limits {}", in_quotes(text), limits_text(spec)));
 }
 
 result<option_value> parse_text(const option& spec, const std::string& text) {
   if (!spec.choices.empty()) {
     const auto known = std::find(spec.choices.begin(), spec.choices.end(), text);
     if (known == spec.choices.end()) {
-      return refuse(fmt::format("{} is none of {}{}", in_quotes(text),
-                                fmt::join(spec.choices, ", "),
-                                did_you_mean(text, spec.choices, "", "")));
+      return refuse_value(fmt::format("{} is none of {}{}", in_quotes(text),
+                                      fmt::join(spec.choices, ", "),
+                                      did_you_mean(text, spec.choices, "", "")));
     }
   }
   if (spec.parse == nullptr) return text;
@@ -53,23 +54,26 @@ result<option_value> parse_text(const option& spec, const std::string& text) {
 
 result<option_value> parse_size(const option& spec, const std::string& text) {
   const auto size = parse_bytes(text);
-  if (!size) return refuse(fmt::format("{}; limits {}", size.error().detail, limits_text(spec)));
+  if (!size)
+    return refuse_value(fmt::format("{}; limits {}", size.error().detail, limits_text(spec)));
   return within(spec, text, size->bytes, size->bytes);
 }
 
 result<option_value> parse_span(const option& spec, const std::string& text) {
   const auto span = parse_duration(text);
-  if (!span) return refuse(fmt::format("{}; limits {}", span.error().detail, limits_text(spec)));
+  if (!span)
+    return refuse_value(fmt::format("{}; limits {}", span.error().detail, limits_text(spec)));
   const auto ms = static_cast<std::uint64_t>(span->length.count());
   if (!span->exact || ms % 1000 != 0) {
-    return refuse(fmt::format("{} is not a whole number of seconds", in_quotes(text)));
+    return refuse_value(fmt::format("{} is not a whole number of seconds", in_quotes(text)));
   }
   return within(spec, text, span->length, ms);
 }
 
 result<option_value> parse_count(const option& spec, const std::string& text) {
   const auto value = parse_unsigned(text);
-  if (!value) return refuse(fmt::format("{}; limits {}", value.error().detail, limits_text(spec)));
+  if (!value)
+    return refuse_value(fmt::format("{}; limits {}", value.error().detail, limits_text(spec)));
   return within(spec, text, *value, *value);
 }
 
@@ -103,10 +107,10 @@ result<option_value> parse_list(const option& spec, std::span<const std::string>
       auto item = spec.parse == nullptr ? result<std::string>(part) : spec.parse(part);
       if (!item) return tl::unexpected(item.error());
       if (std::find(items.begin(), items.end(), *item) != items.end()) {
-        return refuse(fmt::format("{} is named twice", in_quotes(*item)));
+        return refuse_value(fmt::format("{} is named twice", in_quotes(*item)));
       }
       if (items.size() == limits::option_list_items_max) {
-        return refuse(fmt::format("has more than {} entries", limits::option_list_items_max));
+        return refuse_value(fmt::format("has more than {} entries", limits::option_list_items_max));
       }
       items.push_back(std::move(*item));
     }
@@ -185,11 +189,11 @@ result<option_value> parse_option(const option& spec, std::span<const std::strin
   if (spec.kind == option_kind::list) return parse_list(spec, values);
   if (values.empty()) {
     if (spec.kind == option_kind::flag) return true;
-    return refuse("the value is missing");
+    return refuse_value("the value is missing");
   }
   if (values.size() > 1) {
-    return refuse(fmt::format("takes one value, {} were given, the second is {}", values.size(),
-                              in_quotes(values[1])));
+    return refuse_value(fmt::format("takes one value, {} were given, the second is {}",
+                                    values.size(), in_quotes(values[1])));
   }
   const auto& text = values.front();
   switch (spec.kind) {

@@ -63,7 +63,7 @@ std::string lowered(std::string_view text) {
   return out;
 }
 
-tl::unexpected<error> refuse(std::string_view text, std::string_view why) {
+tl::unexpected<error> refuse_number(std::string_view text, std::string_view why) {
   return fail(errc::invalid_argument, fmt::format("{} {}", in_quotes(text), why));
 }
 
@@ -87,15 +87,16 @@ result<decimal> split_decimal(std::string_view text) {
   const auto all = text;
   text = trimmed(text);
   if (text.empty()) return fail(errc::invalid_argument, "the value is empty");
-  if (text.front() == '-') return refuse(all, "is negative");
-  if (text.back() == '%') return refuse(all, "is a percentage; write a plain number");
+  if (text.front() == '-') return refuse_number(all, "is negative");
+  if (text.back() == '%') return refuse_number(all, "is a percentage; write a plain number");
   decimal out;
   out.whole = take_digits(text);
   if (!text.empty() && text.front() == '.') {
     text.remove_prefix(1);
     out.fraction = take_digits(text);
   }
-  if (out.whole.empty() && out.fraction.empty()) return refuse(all, "does not start with a number");
+  if (out.whole.empty() && out.fraction.empty())
+    return refuse_number(all, "does not start with a number");
   out.rest = trimmed(text);
   return out;
 }
@@ -136,11 +137,11 @@ result<scaled> parse_with_units(std::string_view text, std::span<const unit> uni
   const auto found =
       std::find_if(units.begin(), units.end(), [&name](const unit& u) { return u.name == name; });
   if (found == units.end()) {
-    return refuse(
+    return refuse_number(
         text, fmt::format("has the unknown unit {}; known: {}", in_quotes(number->rest), accepted));
   }
   const auto value = multiply(*number, found->factor);
-  if (!value) return refuse(text, "is too large for 64 bits");
+  if (!value) return refuse_number(text, "is too large for 64 bits");
   return *value;
 }
 
@@ -195,7 +196,7 @@ result<time_span> parse_duration(std::string_view text) {
   if (!value) return tl::unexpected(value.error());
   // Far beyond any limit, and far from where arithmetic on chrono types overflows.
   constexpr std::uint64_t longest_ms = 86400000ULL * 366 * 1000;
-  if (value->value > longest_ms) return refuse(text, "is longer than a thousand years");
+  if (value->value > longest_ms) return refuse_number(text, "is longer than a thousand years");
   return time_span{std::chrono::milliseconds(value->value), value->exact};
 }
 
@@ -210,10 +211,10 @@ result<double> parse_ratio(std::string_view text) {
   constexpr std::uint64_t one = 1'000'000'000;
   const auto number = split_decimal(text);
   if (!number) return tl::unexpected(number.error());
-  if (!number->rest.empty()) return refuse(text, "is not a plain decimal");
+  if (!number->rest.empty()) return refuse_number(text, "is not a plain decimal");
   const auto value = multiply(*number, one);
   if (!value || value->value > one || (value->value == one && !value->exact)) {
-    return refuse(text, "is above 1; a ratio lies between 0 and 1");
+    return refuse_number(text, "is above 1; a ratio lies between 0 and 1");
   }
   return static_cast<double>(value->value) / static_cast<double>(one);
 }
@@ -223,10 +224,10 @@ result<std::uint64_t> parse_unsigned(std::string_view text) {
   if (!number) return tl::unexpected(number.error());
   if (!number->rest.empty() || !number->fraction.empty() || number->whole.empty() ||
       trimmed(text).back() == '.') {
-    return refuse(text, "is not a whole number");
+    return refuse_number(text, "is not a whole number");
   }
   const auto value = multiply(*number, 1);
-  if (!value) return refuse(text, "is too large for 64 bits");
+  if (!value) return refuse_number(text, "is too large for 64 bits");
   return value->value;
 }
 
@@ -235,7 +236,7 @@ result<bool> parse_bool(std::string_view text) {
   if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
   if (word == "false" || word == "no" || word == "off" || word == "0") return false;
   if (word.empty()) return fail(errc::invalid_argument, "the value is empty");
-  return refuse(text, "is neither true nor false");
+  return refuse_number(text, "is neither true nor false");
 }
 
 }  // namespace kvd
