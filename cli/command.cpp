@@ -18,15 +18,13 @@ namespace kvd {
 
 namespace {
 
-constexpr int exit_usage = 2;
+int print_help(command_line rest);
 
-int help(arguments rest);
-
-constexpr command table[] = {
+constexpr command commands[] = {
     {"server", "keep KV-cache blocks for the engines on this host", server, server_help},
     {"run", "several roles in one process: kvd run --roles server", run, run_help},
     {"version", "version, commit and wire versions; --json", version, nullptr},
-    {"help", "what a command does: kvd help server", help, nullptr},
+    {"help", "what a command does: kvd help server", print_help, nullptr},
     {"status", "what a running server holds and does", nullptr, nullptr},
     {"demo", "two engines save and load a slice of a real trace", nullptr, nullptr},
     {"bench copy", "bytes per second of saves and loads, beside memcpy", nullptr, nullptr},
@@ -47,15 +45,15 @@ bool is_help(std::string_view word) noexcept {
   return word == "--help" || word == "-h";
 }
 
-std::string overview() {
+std::string list_commands() {
   std::string out = "usage: kvd COMMAND [OPTION...]\n\n"
                     "kvd keeps the KV cache of LLM engines outside the engine.\n\nCommands:\n";
-  for (const auto& c : table) {
+  for (const auto& c : commands) {
     if (c.run != nullptr) out += fmt::format("  {:<14}{}\n", c.name, c.summary);
   }
   out += "\n`kvd help COMMAND` says more. Not in this version: ";
   std::string absent;
-  for (const auto& c : table) {
+  for (const auto& c : commands) {
     if (c.run == nullptr) absent += fmt::format("{}{}", absent.empty() ? "" : ", ", c.name);
   }
   return out + absent + ".\n";
@@ -63,28 +61,28 @@ std::string overview() {
 
 std::string landed() {
   std::string out;
-  for (const auto& c : table) {
+  for (const auto& c : commands) {
     if (c.run != nullptr) out += fmt::format("{}{}", out.empty() ? "" : ", ", c.name);
   }
   return out;
 }
 
 // The command whose words begin `args`, two words before one.
-const command* find(arguments args) {
+const command* find_command(command_line args) {
   for (const std::size_t words : {std::size_t{2}, std::size_t{1}}) {
     if (args.size() < words) continue;
     const auto name = words == 2 ? args[0] + ' ' + args[1] : args[0];
-    for (const auto& c : table) {
+    for (const auto& c : commands) {
       if (c.name == name) return &c;
     }
   }
   return nullptr;
 }
 
-int refuse_unknown(arguments args) {
+int refuse_unknown(command_line args) {
   std::vector<std::string_view> names;
   std::vector<std::string_view> kin;  // two-word commands that begin with this word
-  for (const auto& c : table) {
+  for (const auto& c : commands) {
     names.push_back(c.name);
     if (c.name.starts_with(args[0] + ' ')) kin.push_back(c.name);
   }
@@ -104,12 +102,12 @@ int refuse_absent(const command& c) {
   return exit_usage;
 }
 
-int help(arguments rest) {
+int print_help(command_line rest) {
   if (rest.empty()) {
-    fmt::print("{}", overview());
+    fmt::print("{}", list_commands());
     return 0;
   }
-  const auto* c = find(rest);
+  const auto* c = find_command(rest);
   if (c == nullptr) return refuse_unknown(rest);
   if (c->run == nullptr) return refuse_absent(*c);
   if (c->help != nullptr) {
@@ -123,17 +121,17 @@ int help(arguments rest) {
 }  // namespace
 
 std::span<const command> command_table() {
-  return table;
+  return commands;
 }
 
-int dispatch(arguments args) {
+int dispatch(command_line args) {
   if (args.empty()) {
-    fmt::print(stderr, "{}", overview());
+    fmt::print(stderr, "{}", list_commands());
     return exit_usage;
   }
-  if (is_help(args[0])) return help({});
+  if (is_help(args[0])) return print_help({});
   if (args[0] == "--version") return version(args.subspan(1));
-  const auto* c = find(args);
+  const auto* c = find_command(args);
   if (c == nullptr) {
     const bool group_help = args.size() == 2 && is_help(args[1]);
     return refuse_unknown(group_help ? args.first(1) : args);

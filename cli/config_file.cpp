@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <toml.hpp>
 
+#include "cli/roles.hpp"
 #include "core/limits.hpp"
 #include "core/units.hpp"
 
@@ -25,9 +26,6 @@ namespace {
 // toml11 descends once for each bracket and each part of a dotted key; a flat file needs few.
 constexpr std::ptrdiff_t brackets_max = 256;
 constexpr std::ptrdiff_t dots_per_line_max = 256;
-
-constexpr std::string_view roles[] = {"server"};
-constexpr std::string_view later_roles[] = {"metaserver", "coordinator", "serve-batch", "router"};
 
 struct located {
   std::size_t line;
@@ -114,7 +112,7 @@ void refuse_section(const std::string& path, const std::string& name, const toml
     why = "this role has not landed in this version; known sections: [server]";
   } else {
     why = fmt::format("no role has this name{}; known sections: [server]",
-                      did_you_mean(name, roles, "[", "]"));
+                      did_you_mean(name, landed_roles, "[", "]"));
   }
   errors.push_back({line, fmt::format("{}:{}: {} {}: {}", path, line,
                                       value.is_table() ? "section" : "key", in_quotes(name), why)});

@@ -1,6 +1,5 @@
 #include "cli/run.hpp"
 
-#include <cstdio>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "actors/node.hpp"
 #include "cli/config_file.hpp"
+#include "cli/roles.hpp"
 #include "cli/server.hpp"
 #include "cli/server_options.hpp"
 #include "cli/settings.hpp"
@@ -18,9 +18,6 @@
 namespace kvd {
 
 namespace {
-
-constexpr std::string_view landed_roles[] = {"server"};
-constexpr std::string_view later_roles[] = {"metaserver", "coordinator", "serve-batch", "router"};
 
 result<std::string> parse_role(std::string_view text) {
   for (const auto role : landed_roles) {
@@ -61,7 +58,9 @@ std::vector<std::string> take_roles(std::span<const std::string> all,
 
 }  // namespace
 
-int run_roles(const server_options& options) { return run_server(options); }
+int run_roles(const server_options& options) {
+  return run_server(options);
+}
 
 int run(std::span<const std::string> arguments) {
   std::vector<std::string> rest;

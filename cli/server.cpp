@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include "cli/command.hpp"
 #include "cli/run.hpp"
 #include "cli/server_options.hpp"
 #include "core/address.hpp"
@@ -19,7 +21,6 @@ namespace kvd {
 
 namespace {
 
-constexpr int exit_usage = 2;
 // A token is one header line; more is some other file.
 constexpr std::size_t token_bytes_max = 4096;
 
@@ -119,6 +120,10 @@ void warn_of_combinations(const resolution& v, std::span<const setting> settings
   for (const auto name : {"metaserver-queue-depth", "qps-per-peer", "transfer-lock-timeout-secs"}) {
     useless(name, "metaserver-addr");
   }
+  if (v.given("devices")) {
+    warn(fmt::format("{}: has no effect, this version copies to and from host memory only",
+                     v.at("devices").source));
+  }
   if (v.given("trace-sample-rate")) {
     warn(fmt::format("{}: has no effect, this version has no tracing",
                      v.at("trace-sample-rate").source));
@@ -149,6 +154,19 @@ std::string shown_value(const effective_option& option, const server_plan& plan)
   }
   if (!option.text.empty()) return option.text;
   return "-";
+}
+
+// For GET /config: {"pool-size":{"value":"30gb","bytes":32212254720,"source":"default"},...}.
+std::string effective_json(const server_plan& plan) {
+  boost::json::object out;
+  for (const auto& option : plan.values.all()) {
+    boost::json::object row{{"value", option.text}, {"source", option.source}};
+    if (option.spec->kind == option_kind::size) {
+      row["bytes"] = *std::get_if<std::uint64_t>(&option.value);
+    }
+    out[option.spec->name] = std::move(row);
+  }
+  return boost::json::serialize(out);
 }
 
 void print_findings(const findings& found) {
@@ -183,13 +201,15 @@ server_plan plan_server(std::span<const std::string> arguments,
   check_eviction(values, found);
   check_addresses(values, found);
   warn_of_combinations(values, settings, found);
-  return {std::move(options), std::move(values), std::move(found)};
+  server_plan plan{std::move(options), std::move(values), std::move(found)};
+  plan.options.effective_json = effective_json(plan);
+  return plan;
 }
 
 std::string describe_effective(const server_plan& plan) {
   std::vector<std::array<std::string, 3>> lines{{"option", "value", "source"}};
   for (const auto& option : plan.values.all()) {
-    if (!option.spec->in_file) continue;
+    if (option.spec->name == "check-config") continue;
     lines.push_back({std::string(option.spec->name), shown_value(option, plan), option.source});
   }
   std::array<std::size_t, 2> widths{};

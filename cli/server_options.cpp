@@ -74,10 +74,10 @@ result<std::string> parse_window(std::string_view text) {
   return format_duration(span->length);
 }
 
-std::uint32_t narrow(const option_value& value) {
+std::uint32_t small_number_of(const option_value& value) {
   return static_cast<std::uint32_t>(*std::get_if<std::uint64_t>(&value));
 }
-std::uint64_t wide(const option_value& value) {
+std::uint64_t number_of(const option_value& value) {
   return *std::get_if<std::uint64_t>(&value);
 }
 bool truth(const option_value& value) {
@@ -182,7 +182,7 @@ const row rows[] = {
       .help = "Pinned memory to claim at start, over all NUMA nodes.",
       .low = 4096,
       .high = limits::pool_bytes_max},
-     [](so& o, const ov& v) { o.pool_bytes = wide(v); }},
+     [](so& o, const ov& v) { o.pool_bytes = number_of(v); }},
     {{.name = "hint-value-size",
       .kind = option_kind::size,
       .value = "SIZE",
@@ -190,7 +190,7 @@ const row rows[] = {
       .help = "Typical size of one block, to cut the pool before the first engine registers.",
       .low = 1,
       .high = limits::pool_bytes_max},
-     [](so& o, const ov& v) { o.hint_value_bytes = wide(v); }},
+     [](so& o, const ov& v) { o.hint_value_bytes = number_of(v); }},
     {{.name = "use-hugepages",
       .kind = option_kind::flag,
       .fallback = "false",
@@ -218,7 +218,7 @@ const row rows[] = {
       .help = "Parts that the pool of a node is split into.",
       .low = 1,
       .high = 256},
-     [](so& o, const ov& v) { o.pool_shards = narrow(v); }},
+     [](so& o, const ov& v) { o.pool_shards = small_number_of(v); }},
     {{.name = "copy-threads",
       .kind = option_kind::count,
       .fallback = "0",
@@ -227,7 +227,7 @@ const row rows[] = {
       .help = "Threads that copy between engines and the pool; 0 is by core count.",
       .low = 0,
       .high = 1024},
-     [](so& o, const ov& v) { o.copy_threads = narrow(v); }},
+     [](so& o, const ov& v) { o.copy_threads = small_number_of(v); }},
     {{.name = "devices",
       .kind = option_kind::list,
       .value = "ID[,ID...]",
@@ -294,7 +294,7 @@ const row rows[] = {
       .help = "Precision of those counts: 2^BITS registers each.",
       .low = 4,
       .high = 18},
-     [](so& o, const ov& v) { o.hll_bucket_bits = narrow(v); }},
+     [](so& o, const ov& v) { o.hll_bucket_bits = small_number_of(v); }},
     {{.name = "trace-sample-rate",
       .kind = option_kind::ratio,
       .fallback = "1",
@@ -319,7 +319,7 @@ const row rows[] = {
       .help = "Total over all files.",
       .low = mib,
       .high = std::uint64_t{1} << 60},
-     [](so& o, const ov& v) { o.ssd_cache_capacity_bytes = wide(v); }},
+     [](so& o, const ov& v) { o.ssd_cache_capacity_bytes = number_of(v); }},
     {{.name = "ssd-cache-shards",
       .kind = option_kind::count,
       .fallback = "1",
@@ -328,7 +328,7 @@ const row rows[] = {
       .help = "Files a path.",
       .low = 1,
       .high = 256},
-     [](so& o, const ov& v) { o.ssd_cache_shards = narrow(v); }},
+     [](so& o, const ov& v) { o.ssd_cache_shards = small_number_of(v); }},
     {{.name = "ssd-write-queue-depth",
       .kind = option_kind::count,
       .fallback = "8",
@@ -337,7 +337,7 @@ const row rows[] = {
       .help = "Write batches that may wait.",
       .low = 1,
       .high = 65536},
-     [](so& o, const ov& v) { o.ssd_write_queue_depth = narrow(v); }},
+     [](so& o, const ov& v) { o.ssd_write_queue_depth = small_number_of(v); }},
     {{.name = "ssd-prefetch-queue-depth",
       .kind = option_kind::count,
       .fallback = "2",
@@ -346,7 +346,7 @@ const row rows[] = {
       .help = "Read batches that may wait.",
       .low = 1,
       .high = 65536},
-     [](so& o, const ov& v) { o.ssd_prefetch_queue_depth = narrow(v); }},
+     [](so& o, const ov& v) { o.ssd_prefetch_queue_depth = small_number_of(v); }},
     {{.name = "ssd-write-inflight",
       .kind = option_kind::count,
       .fallback = "2",
@@ -355,7 +355,7 @@ const row rows[] = {
       .help = "Blocks being written at once.",
       .low = 1,
       .high = 65536},
-     [](so& o, const ov& v) { o.ssd_write_inflight = narrow(v); }},
+     [](so& o, const ov& v) { o.ssd_write_inflight = small_number_of(v); }},
     {{.name = "ssd-prefetch-inflight",
       .kind = option_kind::count,
       .fallback = "16",
@@ -364,7 +364,7 @@ const row rows[] = {
       .help = "Blocks being read at once.",
       .low = 1,
       .high = 65536},
-     [](so& o, const ov& v) { o.ssd_prefetch_inflight = narrow(v); }},
+     [](so& o, const ov& v) { o.ssd_prefetch_inflight = small_number_of(v); }},
     {{.name = "max-prefetch-blocks",
       .kind = option_kind::count,
       .fallback = "800",
@@ -373,7 +373,7 @@ const row rows[] = {
       .help = "Blocks that all reads together may hold.",
       .low = 1,
       .high = 1 << 20},
-     [](so& o, const ov& v) { o.max_prefetch_blocks = narrow(v); }},
+     [](so& o, const ov& v) { o.max_prefetch_blocks = small_number_of(v); }},
 
     {{.name = "nics",
       .kind = option_kind::list,
@@ -390,7 +390,7 @@ const row rows[] = {
       .help = "Connections for each pair of local and remote card.",
       .low = 1,
       .high = 1024},
-     [](so& o, const ov& v) { o.qps_per_peer = narrow(v); }},
+     [](so& o, const ov& v) { o.qps_per_peer = small_number_of(v); }},
     {{.name = "metaserver-addr",
       .value = "URL",
       .group = peer_group,
@@ -406,7 +406,7 @@ const row rows[] = {
       .help = "Announcements that may wait.",
       .low = 1,
       .high = 1 << 20},
-     [](so& o, const ov& v) { o.metaserver_queue_depth = narrow(v); }},
+     [](so& o, const ov& v) { o.metaserver_queue_depth = small_number_of(v); }},
     {{.name = "transfer-lock-timeout-secs",
       .kind = option_kind::duration,
       .fallback = "2m",
