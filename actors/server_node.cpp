@@ -10,6 +10,7 @@
 #include "actors/engine.hpp"
 #include "core/limits.hpp"
 #include "core/log.hpp"
+#include "transport/http/listen_address.hpp"
 
 namespace kvd {
 
@@ -45,14 +46,21 @@ actor_config::actor_config() {
 
 result<std::unique_ptr<server_node>> server_node::create(const server_options& options,
                                                          std::function<void()> on_shutdown) {
+  for (const auto& address : {options.http_addr, options.addr}) {
+    if (auto available = http::check_available(address); !available) {
+      return tl::unexpected(available.error());
+    }
+  }
   std::unique_ptr<server_node> node(new server_node(options, std::move(on_shutdown)));
   if (auto claimed = node->claim_memory(); !claimed) return tl::unexpected(claimed.error());
   if (auto built = node->build_store(); !built) return tl::unexpected(built.error());
   node->build_plane();
   if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
   // Last, so that a port that is taken costs no minutes of touching memory first.
-  node->arena_->start([pool = node->pool_.get()](int numa_node, std::uint64_t bytes) {
+  node->arena_->start([pool = node->pool_.get(), saves = node->saves_.get()](
+                          int numa_node, std::uint64_t bytes) {
     pool->grow(numa_node, bytes);
+    saves->wake_waiting();
   });
   log::info("node", "listening grpc={} http={} boot_id={}",
             address_of(options.addr, node->grpc_port()),
@@ -166,7 +174,10 @@ bool server_node::drained() const noexcept {
 }
 
 server_node::~server_node() {
-  if (arena_) arena_->cancel();
+  if (arena_) {
+    arena_->cancel();
+    [[maybe_unused]] const auto joined = arena_->wait();
+  }
   // Listeners first: nothing new comes in, and open sessions end.
   if (grpc_) grpc_->stop(listener_grace_ms);
   if (http_) http_->stop(listener_grace_ms);

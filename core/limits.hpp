@@ -26,8 +26,8 @@ inline constexpr std::chrono::seconds http_linger_time_max{2};
 
 // Identifiers that clients choose and we keep for as long as the instance lives.
 inline constexpr std::size_t id_bytes_max = 512;
-// A block hash is opaque: 16 (xxhash) or 32 (sha256) bytes in practice, 48 for sha384.
-inline constexpr std::size_t hash_bytes_max = 48;
+// A block hash is opaque: 16 (xxhash) or 32 (sha256) bytes in practice, 64 for sha512.
+inline constexpr std::size_t hash_bytes_max = 64;
 inline constexpr std::size_t instances_max = 1024;
 // Blocks that the index can hold: 64 Mi records are 6 GiB of index.
 inline constexpr std::uint64_t blocks_max = std::uint64_t{1} << 26;

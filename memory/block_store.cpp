@@ -167,7 +167,12 @@ claim_counts block_store::claim(const claim_request& request, std::vector<part_c
       *keep++ = *at;
     } else {
       drop_claim(*at);
-      ++counts.no_room;
+      // While the pool is still being claimed there will be room soon.
+      if (still_claiming()) {
+        busy.push_back(at->position);
+      } else {
+        ++counts.no_room;
+      }
     }
   }
   claims.erase(keep, claims.end());
@@ -211,7 +216,7 @@ std::size_t block_store::obtain_slots(const claim_request& request,
   while (true) {
     got += pool_.allocate(cls, request.numa_node, places.subspan(got, need - got),
                           owners.subspan(got, need - got));
-    if (got == need) return got;
+    if (got == need || still_claiming()) return got;
     if (!asked) {
       // Room is short: from here on a new block displaces an old one, so it must be worth it.
       need = got + admitted(owners.subspan(got));

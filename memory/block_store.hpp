@@ -124,8 +124,9 @@ public:
     hash_list hashes;
     std::span<const std::uint32_t> positions; // which of `hashes` to claim, in prefix order
   };
-  // Appends the claims to `claims` and positions that another copy is filling now to `busy`.
-  // Room is made by eviction; what still does not fit is counted, never an error.
+  // Appends the claims to `claims`. Positions that another copy is filling now, or that wait for the
+  // pool to be claimed, go to `busy`: claim them again later. Room is made by eviction; what still
+  // does not fit is counted, never an error.
   claim_counts claim(const claim_request& request, std::vector<part_claim>& claims,
                      std::vector<std::uint32_t>& busy);
   // Whether a cell of a partial claim is there already.
@@ -167,6 +168,9 @@ private:
 
   enum class claim_step : std::uint8_t { claimed, present, busy, full };
   claim_step claim_one(const claim_request& request, std::uint32_t position, part_claim& out);
+  bool still_claiming() const noexcept {
+    return pool_.claimed_bytes() < pool_.capacity_bytes();
+  }
   void assign_slots(const claim_request& request, std::span<part_claim> claims);
   std::size_t obtain_slots(const claim_request& request, std::span<const block_index> owners,
                            std::span<slot> places);

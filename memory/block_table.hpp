@@ -8,7 +8,7 @@
 //  4. A sealed or detached record with a pin keeps its slots; one without may lose them.
 //  5. Record and node numbers are handed out low first, so arrays indexed by them stay dense.
 //
-// Threads: any; the caller locks the shard it works in. Memory: 88 bytes a block and 4 to 8 for
+// Threads: any; the caller locks the shard it works in. Memory: 104 bytes a block and 4 to 8 for
 // its bucket, plus 12 bytes a part for its slot.
 
 #include <array>
@@ -58,7 +58,7 @@ struct block_record {
   std::uint8_t hash_size;
   std::atomic<block_state> state;
 };
-static_assert(sizeof(block_record) <= 88);
+static_assert(sizeof(block_record) <= 104);
 
 class block_table {
 public:

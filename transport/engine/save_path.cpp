@@ -177,7 +177,7 @@ void save_path::step(job& work) {
     for (std::size_t i = 0; i < work.bundles_used; ++i) store_.abandon(work.bundles[i].claims);
     finish(work, fail(errc::limit_exceeded, fmt::format("the save queue of device {} is full",
                                                         work.source->layout.device_id)));
-    wake_parked();
+    wake_waiting();
     return;
   }
   const auto waits = [](const bundle& each) { return !each.pending.empty(); };
@@ -244,7 +244,7 @@ void save_path::copied(job& work, copy_outcome outcome) {
     metrics_.save_failures.add();
     finish(work, fail(errc::device, fmt::format("copying from device {} failed",
                                                 work.source->layout.device_id)));
-    wake_parked();
+    wake_waiting();
     return;
   }
   for (auto& each : used) {
@@ -252,7 +252,7 @@ void save_path::copied(job& work, copy_outcome outcome) {
   }
   metrics_.save_bytes.add(work.copy.total_bytes);
   step(work);
-  wake_parked();
+  wake_waiting();
 }
 
 // Waits until another job commits or gives up, unless one did since we looked.
@@ -268,7 +268,7 @@ void save_path::park(job& work) {
   step(work);
 }
 
-void save_path::wake_parked() {
+void save_path::wake_waiting() {
   job* waiting = nullptr;
   {
     const std::lock_guard lock(parked_mutex_);
@@ -301,7 +301,8 @@ void save_path::tick() {
   }
   while (late != nullptr) {
     auto* following = late->next;
-    finish(*late, std::string("some blocks are still being copied by another worker"));
+    finish(*late, std::string("some blocks were left out: they are being copied by another worker, or the "
+                              "pool is not claimed yet"));
     late = following;
   }
 }

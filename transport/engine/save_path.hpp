@@ -47,6 +47,8 @@ public:
   void start(operation running, const pegaflow::SaveRequest& request, save_waiter& waiter);
   // Answers saves that have waited too long for another's copy. The cache actor calls it.
   void tick();
+  // Saves that wait try again: the pool has grown, or another's copy ended.
+  void wake_waiting();
   // Saves under way.
   std::size_t running() const noexcept { return jobs_.in_use(); }
 
@@ -61,7 +63,6 @@ private:
   void add_ranges(job& work, const bundle& of);
   void copied(job& work, copy_outcome outcome);
   void park(job& work);
-  void wake_parked();
   void finish(job& work, result<std::string> outcome);
 
   block_store& store_;
