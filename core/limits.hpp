@@ -24,6 +24,13 @@ inline constexpr std::chrono::seconds http_answer_time_max{60};
 inline constexpr std::chrono::seconds http_write_time_max{30};
 inline constexpr std::chrono::seconds http_linger_time_max{2};
 
+// Registers of the hit-rate ceiling; the default windows take 4 MiB.
+inline constexpr std::uint64_t hit_ceiling_bytes_max = 64 << 20;
+// Namespaces with series of their own; clients choose the names, so there is a bound.
+inline constexpr std::size_t metrics_namespaces_max = 256;
+// For a collector to take one export.
+inline constexpr std::chrono::seconds push_time_max{10};
+
 // Identifiers that clients choose and we keep for as long as the instance lives.
 inline constexpr std::size_t id_bytes_max = 512;
 // A block hash is opaque: 16 (xxhash) or 32 (sha256) bytes in practice, 64 for sha512.
