@@ -24,7 +24,7 @@ std::string limits_text(const option& spec) {
   const auto text = [&spec](std::uint64_t v) {
     switch (spec.kind) {
     case option_kind::size: return format_bytes(v);
-    case option_kind::duration: return format_duration(milliseconds(v));
+    case option_kind::period: return format_duration(milliseconds(v));
     default: return fmt::format("{}", v);
     }
   };
@@ -124,7 +124,7 @@ option_value none_of(option_kind kind) {
   case option_kind::flag: return false;
   case option_kind::size:
   case option_kind::count: return std::uint64_t{0};
-  case option_kind::duration: return milliseconds(0);
+  case option_kind::period: return milliseconds(0);
   case option_kind::ratio: return 0.0;
   case option_kind::list: return std::vector<std::string>{};
   case option_kind::text: break;
@@ -198,7 +198,7 @@ result<option_value> parse_option(const option& spec, std::span<const std::strin
   const auto& text = values.front();
   switch (spec.kind) {
   case option_kind::size: return parse_size(spec, text);
-  case option_kind::duration: return parse_span(spec, text);
+  case option_kind::period: return parse_span(spec, text);
   case option_kind::count: return parse_count(spec, text);
   case option_kind::flag: return parse_bool(text).map([](bool b) { return option_value(b); });
   case option_kind::ratio: return parse_ratio(text).map([](double d) { return option_value(d); });
@@ -213,7 +213,7 @@ std::string format_option(const option& spec, const option_value& value) {
   case option_kind::flag: return *std::get_if<bool>(&value) ? "true" : "false";
   case option_kind::size: return format_bytes(*std::get_if<std::uint64_t>(&value));
   case option_kind::count: return fmt::format("{}", *std::get_if<std::uint64_t>(&value));
-  case option_kind::duration: return format_duration(*std::get_if<milliseconds>(&value));
+  case option_kind::period: return format_duration(*std::get_if<milliseconds>(&value));
   case option_kind::ratio: return fmt::format("{}", *std::get_if<double>(&value));
   case option_kind::list:
     return fmt::format("{}", fmt::join(*std::get_if<std::vector<std::string>>(&value), ","));

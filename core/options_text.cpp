@@ -58,7 +58,7 @@ std::string limits_note(const option& spec) {
   case option_kind::size:
     if (!bounded) return "";
     return fmt::format("{} to {}", format_bytes(spec.low), format_bytes(spec.high));
-  case option_kind::duration:
+  case option_kind::period:
     return fmt::format("{} to {}", format_duration(std::chrono::milliseconds(spec.low)),
                        format_duration(std::chrono::milliseconds(spec.high)));
   case option_kind::count: return fmt::format("{} to {}", spec.low, spec.high);
