@@ -7,9 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/bench_copy.hpp"
 #include "cli/bench_policy.hpp"
+#include "cli/bench_rpc.hpp"
+#include "cli/bench_trace.hpp"
 #include "cli/run.hpp"
 #include "cli/server.hpp"
+#include "cli/status.hpp"
 #include "cli/version.hpp"
 #include "core/options.hpp"
 #include "core/units.hpp"
@@ -25,12 +29,12 @@ constexpr command commands[] = {
     {"run", "several roles in one process: kvd run --roles server", run, run_help},
     {"version", "version, commit and wire versions; --json", version, nullptr},
     {"help", "what a command does: kvd help server", print_help, nullptr},
-    {"status", "what a running server holds and does", nullptr, nullptr},
+    {"status", "what a running server holds and does", status, nullptr},
     {"demo", "two engines save and load a slice of a real trace", nullptr, nullptr},
-    {"bench copy", "bytes per second of saves and loads, beside memcpy", nullptr, nullptr},
-    {"bench rpc", "latency of every RPC under load", nullptr, nullptr},
+    {"bench copy", "bytes per second of saves and loads, beside memcpy", bench_copy, nullptr},
+    {"bench rpc", "latency of prefix queries while engines save", bench_rpc, nullptr},
     {"bench policy", "hit rates of the eviction policies on a trace", bench_policy, nullptr},
-    {"bench trace", "replay a trace against a running server", nullptr, nullptr},
+    {"bench trace", "replay a trace as engines, every loaded byte checked", bench_trace, nullptr},
     {"bench ssd", "reads and writes of the SSD tier", nullptr, nullptr},
     {"metaserver", "who owns which block, for all nodes", nullptr, nullptr},
     {"coordinator", "fleet membership, quotas and pins", nullptr, nullptr},

@@ -1,0 +1,48 @@
+#pragma once
+// The server that a bench command talks to: one that runs already, or a child process of this very
+// executable on free ports of loopback, so that a measurement needs no set-up.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/clock.hpp"
+#include "core/error.hpp"
+
+namespace kvd {
+
+struct server_addresses {
+  std::string grpc;
+  std::string http;
+};
+
+// The addresses in a log line that holds `grpc=HOST:PORT http=HOST:PORT`; empty ones otherwise.
+server_addresses addresses_in(std::string_view log_line);
+
+struct child_options {
+  std::string executable;              // empty: this one
+  std::vector<std::string> arguments;  // behind `server`; the addresses are added
+};
+
+// A `kvd server` that lives as long as this object, or as this process if that is killed.
+class child_server {
+public:
+  // Returns once the server is ready. errc::unavailable quotes the last lines that the server
+  // wrote.
+  static result<std::unique_ptr<child_server>> start(const child_options& options,
+                                                     const clock& time);
+  // Asks it to drain, waits, and kills it if it does not.
+  ~child_server();
+  child_server(const child_server&) = delete;
+  child_server& operator=(const child_server&) = delete;
+
+  const server_addresses& addresses() const noexcept { return addresses_; }
+
+private:
+  struct process;
+  explicit child_server(std::unique_ptr<process> running);
+  std::unique_ptr<process> process_;
+  server_addresses addresses_;
+};
+
+}  // namespace kvd
