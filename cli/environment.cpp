@@ -17,8 +17,10 @@ namespace {
 constexpr std::string_view ours = "KVD_";
 // Read by tests, by the build and by client commands, so they mean something, if not to this one.
 constexpr std::string_view not_options[] = {
-    "KVD_TEST_", "KVD_TRACE_DIR",       "KVD_SANITIZE",      "KVD_BUILD_", "KVD_CCACHE",
-    "KVD_MOLD",  "KVD_ENGINE_ENDPOINT", "KVD_HTTP_ENDPOINT", "KVD_ROLES"};
+    "KVD_TEST_", "KVD_TRACE_DIR",       "KVD_SANITIZE",       "KVD_BUILD_",    "KVD_CCACHE",
+    "KVD_MOLD",  "KVD_ENGINE_ENDPOINT", "KVD_HTTP_ENDPOINT",  "KVD_ROLES",     "KVD_BINARY",
+    "KVD_DEMO_", "KVD_FUZZ_",           "KVD_CLIENT_VERSION", "KVD_VENV_ROOT", "KVD_SIM_",
+    "KVD_WIRE_", "KVD_ROUNDS",          "KVD_CLIENTS",        "KVD_VALUES",    "KVD_REDIS_"};
 
 bool all_digits(std::string_view text) noexcept {
   return !text.empty() &&
@@ -110,10 +112,11 @@ std::vector<setting> settings_from_environment(std::span<const option> table,
                      fmt::format("environment {}", variable.name),
                      {variable.value}});
     } else if (!belongs_elsewhere(variable.name)) {
-      // Not an error: Kubernetes gives every pod KVD_SERVICE_HOST and KVD_PORT_... of its own making
-      // when a service is called kvd.
-      found.warnings.push_back(fmt::format("environment {}: no option has this name{}", variable.name,
-                                         did_you_mean(variable.name, candidates, "", "")));
+      // Not an error: Kubernetes gives every pod KVD_SERVICE_HOST and KVD_PORT_... of its own
+      // making when a service is called kvd.
+      found.warnings.push_back(fmt::format("environment {}: no option has this name{}",
+                                           variable.name,
+                                           did_you_mean(variable.name, candidates, "", "")));
     }
   }
   return out;
