@@ -71,9 +71,55 @@ json::array instances_json(const instance_table& table) {
   return all;
 }
 
+json::array ceiling_json(const hit_ceiling& ceiling) {
+  json::array all;
+  for (const auto& each : ceiling.read()) {
+    all.push_back({{"window", each.window},
+                   {"requests", each.requests},
+                   {"distinct_misses", each.distinct_misses},
+                   {"hit_rate", each.hit_rate}});
+  }
+  return all;
+}
+
 }  // namespace
 
-server_http::server_http(server_view view) : view_(std::move(view)), started_(view_.time.now()) {}
+server_http::server_http(server_view view)
+    : view_(std::move(view)), started_(view_.time.now()),
+      exporter_(view_.metrics, [this] { return extras(); }) {}
+
+scrape_extras server_http::extras() const {
+  scrape_extras extra;
+  const auto progress = view_.claim.progress();
+  extra.boot_id = view_.boot_id;
+  extra.startup_progress = progress.total == 0 ? 1.0
+                                               : static_cast<double>(progress.claimed) /
+                                                     static_cast<double>(progress.total);
+  extra.ready = unready_reasons().empty();
+  for (const auto& each : view_.pool.snapshot().nodes) {
+    extra.pool.push_back({.node = each.node < 0 ? "all" : std::to_string(each.node),
+                          .capacity_bytes = each.capacity,
+                          .used_bytes = each.used,
+                          .largest_free_bytes = each.largest_free});
+  }
+  for (const auto* each : view_.store.namespaces()) {
+    extra.namespaces.push_back(
+        {.name = each->name,
+         .resident_bytes = static_cast<std::uint64_t>(each->resident_bytes.value()),
+         .resident_blocks = static_cast<std::uint64_t>(each->resident_blocks.value()),
+         .hits = each->block_hits.value(),
+         .misses = each->block_misses.value(),
+         .saved_blocks = each->saved_blocks.value()});
+  }
+  for (const auto& each : view_.ceiling.read()) {
+    extra.hit_ceilings.push_back({each.window, each.distinct_misses, each.requests, each.hit_rate});
+  }
+  if (const auto* pusher = view_.pusher()) {
+    extra.pushes = pusher->exports().value();
+    extra.push_failures = pusher->failures().value();
+  }
+  return extra;
+}
 
 health_report server_http::health() {
   const auto progress = view_.claim.progress();
@@ -82,19 +128,21 @@ health_report server_http::health() {
           .percent_started = static_cast<unsigned>(percent)};
 }
 
-readiness_report server_http::ready() {
-  readiness_report report;
+readiness_report server_http::ready() { return {unready_reasons()}; }
+
+std::vector<std::string> server_http::unready_reasons() const {
+  std::vector<std::string> reasons;
   const auto progress = view_.claim.progress();
   if (progress.failure) {
-    report.reasons.push_back("the pool could not be claimed: " + progress.failure->detail);
+    reasons.push_back("the pool could not be claimed: " + progress.failure->detail);
   } else if (progress.claimed < progress.total) {
-    report.reasons.push_back("the pool is being claimed");
+    reasons.push_back("the pool is being claimed");
   }
-  if (view_.draining.load()) report.reasons.push_back("draining");
+  if (view_.draining.load()) reasons.push_back("draining");
   if (view_.metrics.control.task_failures.value() > 0) {
-    report.reasons.push_back("a background task failed; see the log");
+    reasons.push_back("a background task failed; see the log");
   }
-  return report;
+  return reasons;
 }
 
 std::string server_http::status_json() {
@@ -113,6 +161,7 @@ std::string server_http::status_json() {
       {"namespaces", namespaces_json(view_.store)},
       {"instances", instances_json(view_.instances)},
       {"sessions", view_.metrics.control.sessions.value()},
+      {"hit_ceiling", ceiling_json(view_.ceiling)},
       {"copy", json::object{{"save_queue", view_.metrics.copy.save_queue.value()},
                             {"load_queue", view_.metrics.copy.load_queue.value()},
                             {"inflight", view_.metrics.copy.inflight.value()},
@@ -124,7 +173,10 @@ std::string server_http::status_json() {
 
 std::string server_http::config_json() { return view_.options.effective_json; }
 
-std::optional<std::string> server_http::metrics_text() { return std::nullopt; }
+std::optional<std::string> server_http::metrics_text() {
+  if (!view_.options.enable_prometheus) return std::nullopt;
+  return exporter_.text();
+}
 
 std::vector<std::string> server_http::instances() {
   std::vector<std::string> ids;

@@ -7,10 +7,12 @@
 
 #include "actors/http_routes.hpp"
 #include "actors/interfaces.hpp"
+#include "actors/metrics.hpp"
 #include "actors/server_options.hpp"
 #include "core/clock.hpp"
 #include "core/server_metrics.hpp"
 #include "memory/arena.hpp"
+#include "memory/hit_ceiling.hpp"
 #include "memory/slab_pool.hpp"
 #include "transport/engine/instance.hpp"
 
@@ -25,7 +27,10 @@ struct server_view {
   const slab_pool& pool;
   const block_store& store;
   const instance_table& instances;
+  const hit_ceiling& ceiling;
   const std::atomic<bool>& draining;
+  // Pushes that a collector took, and that failed; null when nothing is pushed.
+  std::function<const otlp::exporter*()> pusher;
   std::string boot_id;
   engine_actor engine;
   cache_actor cache;
@@ -44,9 +49,16 @@ public:
   void cleanup_instances(std::optional<std::string> id, instances_reply reply) override;
   void cleanup_memory(memory_reply reply) override;
 
+  // The same numbers for a collector.
+  std::vector<otlp::metric> metrics_for_push() const { return exporter_.collect_for_push(); }
+
 private:
+  scrape_extras extras() const;
+  std::vector<std::string> unready_reasons() const;
+
   server_view view_;
   time_point started_;
+  metrics_exporter exporter_;
 };
 
 }  // namespace kvd

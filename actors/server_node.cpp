@@ -56,6 +56,7 @@ result<std::unique_ptr<server_node>> server_node::create(const server_options& o
   if (auto built = node->build_store(); !built) return tl::unexpected(built.error());
   node->build_plane();
   if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
+  if (auto pushing = node->start_pushing(); !pushing) return tl::unexpected(pushing.error());
   // Last, so that a port that is taken costs no minutes of touching memory first.
   node->arena_->start([pool = node->pool_.get(), saves = node->saves_.get()](
                           int numa_node, std::uint64_t bytes) {
@@ -107,12 +108,17 @@ result<void> server_node::build_store() {
       *pool_, std::move(*policy), clock_, metrics_.store);
   leases_ = std::make_unique<lease_table>(*store_, clock_, random_, metrics_.store,
                                           options_.lease_ttl);
+  auto ceiling = hit_ceiling::create(
+      {.windows = options_.hll_windows, .bucket_bits = options_.hll_bucket_bits}, clock_);
+  if (!ceiling) return tl::unexpected(ceiling.error());
+  ceiling_ = std::move(*ceiling);
+  observer_ = std::make_unique<ceiling_observer>(*ceiling_);
   return {};
 }
 
 void server_node::build_plane() {
   instances_ = std::make_unique<instance_table>();
-  queries_ = std::make_unique<query_path>(*store_, *leases_, nullptr);
+  queries_ = std::make_unique<query_path>(*store_, *leases_, observer_.get());
   saves_ = std::make_unique<save_path>(*store_, clock_, metrics_.copy);
   loads_ = std::make_unique<load_path>(*store_, *leases_, clock_, metrics_.copy);
   device_ = std::make_unique<host_device>(
@@ -141,7 +147,9 @@ result<void> server_node::listen() {
                                                        .pool = *pool_,
                                                        .store = *store_,
                                                        .instances = *instances_,
+                                                       .ceiling = *ceiling_,
                                                        .draining = draining_,
+                                                       .pusher = [this] { return pushing_.load(); },
                                                        .boot_id = boot_id_,
                                                        .engine = engine_,
                                                        .cache = cache_});
@@ -165,6 +173,18 @@ result<void> server_node::listen() {
   return {};
 }
 
+result<void> server_node::start_pushing() {
+  if (options_.metrics_otel_endpoint.empty()) return {};
+  auto pusher = otlp::exporter::start({.endpoint = options_.metrics_otel_endpoint,
+                                       .period = options_.metrics_period,
+                                       .resource = {{"service.instance.id", boot_id_}}},
+                                      [this] { return backend_->metrics_for_push(); });
+  if (!pusher) return tl::unexpected(pusher.error());
+  pusher_ = std::move(*pusher);
+  pushing_.store(pusher_.get());
+  return {};
+}
+
 std::optional<error> server_node::claim_failure() const { return arena_->progress().failure; }
 
 void server_node::begin_drain() noexcept { draining_.store(true); }
@@ -181,6 +201,7 @@ server_node::~server_node() {
   // Listeners first: nothing new comes in, and open sessions end.
   if (grpc_) grpc_->stop(listener_grace_ms);
   if (http_) http_->stop(listener_grace_ms);
+  if (pusher_) pusher_->stop();
   if (store_) store_->on_pressure({});
   if (actors_) {
     caf::anon_send(engine_, message::stop{});

@@ -15,6 +15,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+#include "actors/ceiling_observer.hpp"
 #include "actors/engine_adapter.hpp"
 #include "actors/instance_registry.hpp"
 #include "actors/server_http.hpp"
@@ -67,6 +68,7 @@ private:
   result<void> build_store();
   void build_plane();
   result<void> listen();
+  result<void> start_pushing();
 
   const server_options options_;
   const std::function<void()> on_shutdown_;
@@ -83,6 +85,8 @@ private:
   std::unique_ptr<slab_pool> pool_;
   std::unique_ptr<block_store> store_;
   std::unique_ptr<lease_table> leases_;
+  std::unique_ptr<hit_ceiling> ceiling_;
+  std::unique_ptr<ceiling_observer> observer_;
 
   // The copy threads end before the paths whose callbacks they call.
   std::unique_ptr<instance_table> instances_;
@@ -101,6 +105,8 @@ private:
   std::unique_ptr<engine_server> grpc_;
   std::unique_ptr<server_http> backend_;
   std::unique_ptr<http::server> http_;
+  std::unique_ptr<otlp::exporter> pusher_;
+  std::atomic<const otlp::exporter*> pushing_{nullptr};  // pusher_, for the threads that scrape
 };
 
 }  // namespace kvd
