@@ -1,6 +1,5 @@
 #include "actors/cache.hpp"
 
-
 #include "actors/guarded.hpp"
 #include "core/limits.hpp"
 

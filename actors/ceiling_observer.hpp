@@ -14,7 +14,8 @@ public:
   void looked_up(std::string_view namespace_name, hash_list asked,
                  std::size_t leading_hits) noexcept override {
     auto counted = ceiling_.begin(namespace_name, asked.size());
-    for (const auto* hash : asked.subspan(leading_hits)) counted.miss(*hash);
+    for (const auto* hash : asked.subspan(leading_hits))
+      counted.miss(*hash);
   }
 
 private:

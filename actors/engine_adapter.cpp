@@ -4,8 +4,7 @@
 
 namespace kvd {
 
-void engine_adapter::register_worker(const pegaflow::RegisterContextRequest& request,
-                                     done answer) {
+void engine_adapter::register_worker(const pegaflow::RegisterContextRequest& request, done answer) {
   caf::anon_send(to_, message::register_worker{&request, reply<void>(std::move(answer))});
 }
 

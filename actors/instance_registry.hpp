@@ -59,7 +59,7 @@ private:
   device_opener& opener_;
   control_metrics& metrics_;
   std::map<std::string, std::shared_ptr<const instance>> open_;
-  std::map<std::uint64_t, closing> closing_;  // by serial
+  std::map<std::uint64_t, closing> closing_;       // by serial
   std::map<std::string, std::uint64_t> sessions_;  // newest token of each instance id
   std::uint64_t next_serial_ = 1;
 };

@@ -128,7 +128,9 @@ health_report server_http::health() {
           .percent_started = static_cast<unsigned>(percent)};
 }
 
-readiness_report server_http::ready() { return {unready_reasons()}; }
+readiness_report server_http::ready() {
+  return {unready_reasons()};
+}
 
 std::vector<std::string> server_http::unready_reasons() const {
   std::vector<std::string> reasons;
@@ -171,7 +173,9 @@ std::string server_http::status_json() {
   return json::serialize(status);
 }
 
-std::string server_http::config_json() { return view_.options.effective_json; }
+std::string server_http::config_json() {
+  return view_.options.effective_json;
+}
 
 std::optional<std::string> server_http::metrics_text() {
   if (!view_.options.enable_prometheus) return std::nullopt;
@@ -180,7 +184,8 @@ std::optional<std::string> server_http::metrics_text() {
 
 std::vector<std::string> server_http::instances() {
   std::vector<std::string> ids;
-  for (const auto& each : view_.instances.all()) ids.push_back(each->id);
+  for (const auto& each : view_.instances.all())
+    ids.push_back(each->id);
   return ids;
 }
 
@@ -190,15 +195,15 @@ void server_http::cleanup_instances(std::optional<std::string> id, instances_rep
       return instances_cleanup_report{std::move(removed.ids), removed.tensors};
     }));
   };
-  caf::anon_send(view_.engine, message::cleanup_instances{id.value_or(""),
-                                                          reply<removed_instances>(to)});
+  caf::anon_send(view_.engine,
+                 message::cleanup_instances{id.value_or(""), reply<removed_instances>(to)});
 }
 
 void server_http::cleanup_memory(memory_reply answer) {
   const auto to = [answer](result<block_store::cleanup> outcome) {
     answer(std::move(outcome).map([](const block_store::cleanup& total) {
-      return memory_cleanup_report{total.evicted_blocks, total.evicted_bytes,
-                                   total.reclaimed_bytes, total.still_referenced_blocks};
+      return memory_cleanup_report{total.evicted_blocks, total.evicted_bytes, total.reclaimed_bytes,
+                                   total.still_referenced_blocks};
     }));
   };
   caf::anon_send(view_.cache, message::cleanup_memory{reply<block_store::cleanup>(to)});

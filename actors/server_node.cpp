@@ -58,11 +58,11 @@ result<std::unique_ptr<server_node>> server_node::create(const server_options& o
   if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
   if (auto pushing = node->start_pushing(); !pushing) return tl::unexpected(pushing.error());
   // Last, so that a port that is taken costs no minutes of touching memory first.
-  node->arena_->start([pool = node->pool_.get(), saves = node->saves_.get()](
-                          int numa_node, std::uint64_t bytes) {
-    pool->grow(numa_node, bytes);
-    saves->wake_waiting();
-  });
+  node->arena_->start(
+      [pool = node->pool_.get(), saves = node->saves_.get()](int numa_node, std::uint64_t bytes) {
+        pool->grow(numa_node, bytes);
+        saves->wake_waiting();
+      });
   log::info("node", "listening grpc={} http={} boot_id={}",
             address_of(options.addr, node->grpc_port()),
             address_of(options.http_addr, node->http_port()), node->boot_id_);
@@ -75,14 +75,14 @@ server_node::server_node(const server_options& options, std::function<void()> on
 
 result<void> server_node::claim_memory() {
   if (auto raised = raise_memlock(); !raised) log::warn("node", "{}", raised.error().detail);
-  auto claim = arena::create({.pool_bytes = options_.pool_bytes,
-                              .hint_value_bytes = options_.hint_value_bytes,
-                              .use_hugepages = options_.use_hugepages,
-                              .numa_affinity = !options_.disable_numa_affinity,
-                              .touch_threads = 0,
-                              .piece_bytes = arena::piece_bytes_usual},
-                             read_memory_facts(memory_roots{}, read_memlock_limit()), *nodes_,
-                             *pages_);
+  auto claim =
+      arena::create({.pool_bytes = options_.pool_bytes,
+                     .hint_value_bytes = options_.hint_value_bytes,
+                     .use_hugepages = options_.use_hugepages,
+                     .numa_affinity = !options_.disable_numa_affinity,
+                     .touch_threads = 0,
+                     .piece_bytes = arena::piece_bytes_usual},
+                    read_memory_facts(memory_roots{}, read_memlock_limit()), *nodes_, *pages_);
   if (!claim) return tl::unexpected(claim.error());
   arena_ = std::move(*claim);
   auto pool = slab_pool::create({.regions = arena_->regions(),
@@ -100,14 +100,14 @@ result<void> server_node::build_store() {
   const auto records = pool_->capacity_bytes() / limits::pool_unit_bytes;
   store_ = std::make_unique<block_store>(
       block_store::options{
-          .records_max = static_cast<std::uint32_t>(
-              std::min<std::uint64_t>(records, limits::blocks_max)),
+          .records_max =
+              static_cast<std::uint32_t>(std::min<std::uint64_t>(records, limits::blocks_max)),
           .hash_seed = random_.next(),
           .check_admission = (*policy)->name() == "tinylfu",
       },
       *pool_, std::move(*policy), clock_, metrics_.store);
-  leases_ = std::make_unique<lease_table>(*store_, clock_, random_, metrics_.store,
-                                          options_.lease_ttl);
+  leases_ =
+      std::make_unique<lease_table>(*store_, clock_, random_, metrics_.store, options_.lease_ttl);
   auto ceiling = hit_ceiling::create(
       {.windows = options_.hll_windows, .bucket_bits = options_.hll_bucket_bits}, clock_);
   if (!ceiling) return tl::unexpected(ceiling.error());
@@ -121,11 +121,10 @@ void server_node::build_plane() {
   queries_ = std::make_unique<query_path>(*store_, *leases_, observer_.get());
   saves_ = std::make_unique<save_path>(*store_, clock_, metrics_.copy);
   loads_ = std::make_unique<load_path>(*store_, *leases_, clock_, metrics_.copy);
-  device_ = std::make_unique<host_device>(
-      host_device_options{.threads = copy_threads(options_),
-                          .jobs_max = limits::copy_jobs_max,
-                          .numa_node = -1},
-      clock_, metrics_.copy);
+  device_ = std::make_unique<host_device>(host_device_options{.threads = copy_threads(options_),
+                                                              .jobs_max = limits::copy_jobs_max,
+                                                              .numa_node = -1},
+                                          clock_, metrics_.copy);
   opener_ = std::make_unique<host_opener>(*device_);
   registry_ = std::make_unique<instance_registry>(*instances_, *store_, *leases_, *opener_,
                                                   metrics_.control);
@@ -153,9 +152,9 @@ result<void> server_node::listen() {
                                                        .boot_id = boot_id_,
                                                        .engine = engine_,
                                                        .cache = cache_});
-  auto admin = http::server::start(
-      {.address = options_.http_addr, .admin_token = options_.admin_token},
-      server_routes(*backend_));
+  auto admin =
+      http::server::start({.address = options_.http_addr, .admin_token = options_.admin_token},
+                          server_routes(*backend_));
   if (!admin) return tl::unexpected(admin.error());
   http_ = std::move(*admin);
   auto served = engine_server::start(options_.addr, engine_plane{.instances = *instances_,
@@ -185,9 +184,13 @@ result<void> server_node::start_pushing() {
   return {};
 }
 
-std::optional<error> server_node::claim_failure() const { return arena_->progress().failure; }
+std::optional<error> server_node::claim_failure() const {
+  return arena_->progress().failure;
+}
 
-void server_node::begin_drain() noexcept { draining_.store(true); }
+void server_node::begin_drain() noexcept {
+  draining_.store(true);
+}
 
 bool server_node::drained() const noexcept {
   return loads_->running() == 0 && saves_->running() == 0;

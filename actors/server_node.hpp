@@ -37,7 +37,8 @@
 
 namespace kvd {
 
-// CAF as kvd runs it: the sharing scheduler, because an idle stealing worker sleeps for up to 10 ms.
+// CAF as kvd runs it: the sharing scheduler, because an idle stealing worker sleeps for up to 10
+// ms.
 class actor_config : public caf::actor_system_config {
 public:
   actor_config();

@@ -14,30 +14,30 @@ namespace kvd {
 
 struct server_options {
   std::string addr = "127.0.0.1:50055";
-  std::vector<int> devices;             // empty: detect
+  std::vector<int> devices;  // empty: detect
   std::uint64_t pool_bytes = std::uint64_t{30} << 30;
-  std::uint64_t hint_value_bytes = 0;   // 0: none given
+  std::uint64_t hint_value_bytes = 0;  // 0: none given
   bool use_hugepages = false;
   bool enable_lfu_admission = false;
-  std::string eviction_policy;          // empty: the default policy
+  std::string eviction_policy;  // empty: the default policy
   bool disable_numa_affinity = false;
   bool blockwise_alloc = false;
   std::uint32_t pool_shards = 1;
-  unsigned copy_threads = 0;            // 0: by core count
+  unsigned copy_threads = 0;  // 0: by core count
   log::level log_level = log::level::info;
 
   std::string http_addr = "0.0.0.0:9091";
   bool enable_prometheus = true;
-  std::string metrics_otel_endpoint;    // empty: off
+  std::string metrics_otel_endpoint;  // empty: off
   std::chrono::seconds metrics_period{10};
-  std::string admin_token;              // from --admin-token-file; empty: loopback only
+  std::string admin_token;  // from --admin-token-file; empty: loopback only
   std::vector<std::chrono::seconds> hll_windows;
   unsigned hll_bucket_bits = 16;
   double trace_sample_rate = 1.0;
 
   std::chrono::seconds lease_ttl = limits::lease_ttl_default;
   std::chrono::seconds drain_timeout{30};
-  std::string effective_json = "{}";   // every effective value and its source, for GET /config
+  std::string effective_json = "{}";  // every effective value and its source, for GET /config
 
   // Parsed and validated, used when their roles land (SSD tier, peers).
   std::vector<std::string> ssd_cache_paths;

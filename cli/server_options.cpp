@@ -23,8 +23,7 @@ constexpr std::uint64_t hour_ms = 3'600'000;
 constexpr std::uint64_t day_ms = 24 * hour_ms;
 
 constexpr std::string_view log_levels[] = {"trace", "debug", "info", "warn", "error"};
-constexpr std::string_view policies[] = {"weighted-lru", "lru", "arc", "s3fifo",
-                                         "tinylfu"};
+constexpr std::string_view policies[] = {"weighted-lru", "lru", "arc", "s3fifo", "tinylfu"};
 
 constexpr std::string_view no_ssd =
     "the SSD tier has not landed in this version; leave it out to cache in memory only";

@@ -40,7 +40,8 @@ public:
   explicit histogram(std::span<const double> bounds) noexcept : bounds_(bounds) {}
   void observe(double value) noexcept {
     std::size_t i = 0;
-    while (i < bounds_.size() && value > bounds_[i]) ++i;
+    while (i < bounds_.size() && value > bounds_[i])
+      ++i;
     buckets_[i].fetch_add(1, std::memory_order_relaxed);
     sum_.fetch_add(value, std::memory_order_relaxed);
   }

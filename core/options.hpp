@@ -24,13 +24,13 @@
 namespace kvd {
 
 enum class option_kind : std::uint8_t {
-  text,      // std::string
-  flag,      // bool: --name, --name=false, --no-name
-  size,      // std::uint64_t bytes, limits in bytes
-  period,    // std::chrono::milliseconds, whole seconds, limits in ms
-  count,     // std::uint64_t within the limits
-  ratio,     // double from 0 to 1
-  list,      // std::vector<std::string> without duplicates; comma or space separated, repeatable
+  text,    // std::string
+  flag,    // bool: --name, --name=false, --no-name
+  size,    // std::uint64_t bytes, limits in bytes
+  period,  // std::chrono::milliseconds, whole seconds, limits in ms
+  count,   // std::uint64_t within the limits
+  ratio,   // double from 0 to 1
+  list,    // std::vector<std::string> without duplicates; comma or space separated, repeatable
 };
 
 using option_value = std::variant<std::string, bool, std::uint64_t, std::chrono::milliseconds,

@@ -23,7 +23,7 @@ void system_random::fill(std::span<std::byte> out) noexcept {
     if (got > 0) {
       out = out.subspan(static_cast<std::size_t>(got));
     } else if (errno != EINTR) {
-      std::abort(); // a kernel without getrandom cannot make unguessable leases
+      std::abort();  // a kernel without getrandom cannot make unguessable leases
     }
   }
 }

@@ -10,26 +10,25 @@ namespace kvd {
 
 // Bucket bounds are PegaFlow's, so that its dashboards draw the same curves.
 namespace bounds {
-inline constexpr double residence_seconds[] = {1,    5,    10,   30,    60,    120,   300,
-                                               600,  1800, 3600, 7200,  21600, 43200, 86400};
-inline constexpr double copy_seconds[] = {.01, .025, .05, .1, .25, .5,  1,  1.5,
-                                          2,   3,    5,   7.5, 10,  15,  30, 60};
-inline constexpr double rpc_seconds[] = {.0005, .001, .002, .005, .01, .02,
-                                         .05,   .1,   .2,   .5,   1,   2};
+inline constexpr double residence_seconds[] = {1,   5,    10,   30,   60,    120,   300,
+                                               600, 1800, 3600, 7200, 21600, 43200, 86400};
+inline constexpr double copy_seconds[] = {.01, .025, .05, .1,  .25, .5, 1,  1.5,
+                                          2,   3,    5,   7.5, 10,  15, 30, 60};
+inline constexpr double rpc_seconds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2};
 }  // namespace bounds
 
 // memory/block_store: blocks, leases, eviction.
 struct store_metrics {
-  gauge resident_bytes;            // sealed bytes in RAM
-  gauge resident_blocks;           // sealed blocks in RAM
-  gauge inflight_bytes;            // bytes of blocks that wait for more slots
-  gauge leases;                    // live query leases
-  gauge leased_blocks;             // block references that leases hold
-  gauge pinned_bytes;              // bytes of blocks that cannot be evicted now
-  counter inflight_gc_cleaned;     // unsealed blocks dropped by age
-  counter block_hits;              // of Ready group-0 and exact queries
+  gauge resident_bytes;         // sealed bytes in RAM
+  gauge resident_blocks;        // sealed blocks in RAM
+  gauge inflight_bytes;         // bytes of blocks that wait for more slots
+  gauge leases;                 // live query leases
+  gauge leased_blocks;          // block references that leases hold
+  gauge pinned_bytes;           // bytes of blocks that cannot be evicted now
+  counter inflight_gc_cleaned;  // unsealed blocks dropped by age
+  counter block_hits;           // of Ready group-0 and exact queries
   counter block_misses;
-  counter tier_ram;                // attribution of queried blocks; with tier_miss they sum up
+  counter tier_ram;  // attribution of queried blocks; with tier_miss they sum up
   counter tier_miss;
   counter insertions;
   counter admission_rejections;
@@ -37,12 +36,12 @@ struct store_metrics {
   counter evictions_cleanup;
   counter evictions_still_referenced;
   counter eviction_reclaimed_bytes;
-  counter alloc_failures;          // a slot could not be had even after eviction
-  counter save_blocks_dropped;     // blocks of a Save left out because the pool was full
-  counter save_blocks_present;     // blocks of a Save that were already stored
-  counter layout_mismatches;       // same hash, other layout: answered as a miss
+  counter alloc_failures;       // a slot could not be had even after eviction
+  counter save_blocks_dropped;  // blocks of a Save left out because the pool was full
+  counter save_blocks_present;  // blocks of a Save that were already stored
+  counter layout_mismatches;    // same hash, other layout: answered as a miss
   counter lease_expirations;
-  counter slabs_moved;             // slabs that changed size class
+  counter slabs_moved;  // slabs that changed size class
   histogram residence_pressure{bounds::residence_seconds};
   histogram residence_cleanup{bounds::residence_seconds};
 };
@@ -52,19 +51,29 @@ struct copy_metrics {
   counter save_bytes;
   counter load_bytes;
   counter load_failures;
-  counter load_cancelled;          // dropped before their end: client gone, flag unlinked, deadline
+  counter load_cancelled;  // dropped before their end: client gone, flag unlinked, deadline
   counter save_failures;
-  gauge save_queue;                // jobs that wait for a copy thread
+  gauge save_queue;  // jobs that wait for a copy thread
   gauge load_queue;
-  gauge inflight;                  // jobs being copied
+  gauge inflight;  // jobs being copied
   histogram save_seconds{bounds::copy_seconds};
   histogram load_seconds{bounds::copy_seconds};
 };
 
 // transport/grpc: every unary method. Order is engine_method's.
 enum class engine_method : std::uint8_t {
-  register_context_batch, save, load, query_prefetch, release, unregister_context,
-  query_blocks_for_transfer, release_transfer_lock, rdma_handshake, shutdown, health, count
+  register_context_batch,
+  save,
+  load,
+  query_prefetch,
+  release,
+  unregister_context,
+  query_blocks_for_transfer,
+  release_transfer_lock,
+  rdma_handshake,
+  shutdown,
+  health,
+  count
 };
 struct rpc_metrics {
   static constexpr std::size_t methods = static_cast<std::size_t>(engine_method::count);
@@ -82,8 +91,8 @@ struct rpc_metrics {
 struct control_metrics {
   gauge instances;
   gauge sessions;
-  counter sessions_lost;           // streams that ended while their instance was registered
-  counter task_failures;           // handlers of background actors that failed
+  counter sessions_lost;  // streams that ended while their instance was registered
+  counter task_failures;  // handlers of background actors that failed
 };
 
 struct server_metrics {

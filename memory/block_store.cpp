@@ -15,14 +15,15 @@ constexpr std::size_t batch_size = 256;
 // Blocks that one step of moving a slab evicts; the pool is asked again for the rest.
 constexpr std::size_t window_owners_max = 4096;
 
-} // namespace
+}  // namespace
 
 block_store::block_store(options how, slab_pool& pool, std::unique_ptr<eviction_policy> policy,
                          const clock& time, store_metrics& metrics)
     : options_(how), pool_(pool), clock_(time), started_(time.now()), metrics_(metrics),
       table_(how.records_max, how.hash_seed), policy_(std::move(policy)),
       scope_table_(limits::scopes_max), window_(window_owners_max) {
-  for (const auto& each : pool_.snapshot().nodes) nodes_.push_back(each.node);
+  for (const auto& each : pool_.snapshot().nodes)
+    nodes_.push_back(each.node);
 }
 
 std::uint32_t block_store::seconds_since_start() const noexcept {
@@ -146,18 +147,10 @@ claim_counts block_store::claim(const claim_request& request, std::vector<part_c
   for (const auto position : request.positions) {
     part_claim claim{};
     switch (claim_one(request, position, claim)) {
-    case claim_step::claimed:
-      claims.push_back(claim);
-      break;
-    case claim_step::present:
-      ++counts.present;
-      break;
-    case claim_step::busy:
-      busy.push_back(position);
-      break;
-    case claim_step::full:
-      ++counts.no_room;
-      break;
+    case claim_step::claimed: claims.push_back(claim); break;
+    case claim_step::present: ++counts.present; break;
+    case claim_step::busy: busy.push_back(position); break;
+    case claim_step::full: ++counts.no_room; break;
     }
   }
   assign_slots(request, std::span(claims).subspan(first));
@@ -250,14 +243,9 @@ void block_store::commit(std::span<const part_claim> claims, std::span<const std
     for (std::size_t i = 0; i < count; ++i) {
       const auto& claim = claims[claims.size() - 1 - i];
       switch (commit_one(claim, cells)) {
-      case commit_step::sealed:
-        sealed[sealed_count++] = claim.block;
-        break;
-      case commit_step::first_part:
-        waiting[waiting_count++] = claim.block;
-        break;
-      case commit_step::more:
-        break;
+      case commit_step::sealed: sealed[sealed_count++] = claim.block; break;
+      case commit_step::first_part: waiting[waiting_count++] = claim.block; break;
+      case commit_step::more: break;
       }
     }
     publish(std::span(sealed).first(sealed_count));
@@ -371,4 +359,4 @@ void block_store::drop_claim(const part_claim& claim) {
   }
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -62,15 +62,15 @@ struct scope {
 struct part_claim {
   block_index block;
   part_index node;
-  std::uint32_t position; // in the list that was claimed
-  bool partial;           // some cells were filled before: ask cell_filled()
-  std::byte* address;     // first byte of the part
+  std::uint32_t position;  // in the list that was claimed
+  bool partial;            // some cells were filled before: ask cell_filled()
+  std::byte* address;      // first byte of the part
 };
 
 // What became of the positions of a claim() that were not claimed.
 struct claim_counts {
-  std::uint32_t present = 0; // already stored
-  std::uint32_t no_room = 0; // pool full of blocks that may not go, or not admitted
+  std::uint32_t present = 0;  // already stored
+  std::uint32_t no_room = 0;  // pool full of blocks that may not go, or not admitted
 };
 
 // Hashes as they lie in the request, not copied.
@@ -79,9 +79,9 @@ using hash_list = std::span<const std::string* const>;
 class block_store {
 public:
   struct options {
-    std::uint32_t records_max = 0; // blocks at most
+    std::uint32_t records_max = 0;  // blocks at most
     std::uint64_t hash_seed = 0;
-    bool check_admission = false; // ask the policy before a new block displaces old ones
+    bool check_admission = false;  // ask the policy before a new block displaces old ones
     // Background eviction starts above `high` and stops below `low`, in parts of 1000 of the pool.
     std::uint32_t high_watermark = 985;
     std::uint32_t low_watermark = 970;
@@ -120,13 +120,13 @@ public:
   struct claim_request {
     scope_id in;
     std::uint32_t part;
-    int numa_node; // preferred
+    int numa_node;  // preferred
     hash_list hashes;
-    std::span<const std::uint32_t> positions; // which of `hashes` to claim, in prefix order
+    std::span<const std::uint32_t> positions;  // which of `hashes` to claim, in prefix order
   };
-  // Appends the claims to `claims`. Positions that another copy is filling now, or that wait for the
-  // pool to be claimed, go to `busy`: claim them again later. Room is made by eviction; what still
-  // does not fit is counted, never an error.
+  // Appends the claims to `claims`. Positions that another copy is filling now, or that wait for
+  // the pool to be claimed, go to `busy`: claim them again later. Room is made by eviction; what
+  // still does not fit is counted, never an error.
   claim_counts claim(const claim_request& request, std::vector<part_claim>& claims,
                      std::vector<std::uint32_t>& busy);
   // Whether a cell of a partial claim is there already.
@@ -168,9 +168,7 @@ private:
 
   enum class claim_step : std::uint8_t { claimed, present, busy, full };
   claim_step claim_one(const claim_request& request, std::uint32_t position, part_claim& out);
-  bool still_claiming() const noexcept {
-    return pool_.claimed_bytes() < pool_.capacity_bytes();
-  }
+  bool still_claiming() const noexcept { return pool_.claimed_bytes() < pool_.capacity_bytes(); }
   void assign_slots(const claim_request& request, std::span<part_claim> claims);
   std::size_t obtain_slots(const claim_request& request, std::span<const block_index> owners,
                            std::span<slot> places);
@@ -213,21 +211,21 @@ private:
 
   // One lock for the order of all blocks: it is held for batches, tens of nanoseconds a block.
   mutable std::mutex policy_mutex_;
-  std::unique_ptr<eviction_policy> policy_; // GUARDED_BY(policy_mutex_)
-  std::vector<bool> in_policy_;             // GUARDED_BY(policy_mutex_)
+  std::unique_ptr<eviction_policy> policy_;  // GUARDED_BY(policy_mutex_)
+  std::vector<bool> in_policy_;              // GUARDED_BY(policy_mutex_)
 
-  mutable std::mutex scopes_mutex_;                       // taken at registration, not per block
-  std::deque<namespace_usage> namespaces_;                // GUARDED_BY(scopes_mutex_), stable
-  reserved_array<std::atomic<const scope*>> scope_table_; // written under it, read without
-  std::vector<std::unique_ptr<scope>> scopes_;            // GUARDED_BY(scopes_mutex_)
-  std::uint32_t blocks_expected_ = 0;                     // GUARDED_BY(scopes_mutex_)
+  mutable std::mutex scopes_mutex_;                        // taken at registration, not per block
+  std::deque<namespace_usage> namespaces_;                 // GUARDED_BY(scopes_mutex_), stable
+  reserved_array<std::atomic<const scope*>> scope_table_;  // written under it, read without
+  std::vector<std::unique_ptr<scope>> scopes_;             // GUARDED_BY(scopes_mutex_)
+  std::uint32_t blocks_expected_ = 0;                      // GUARDED_BY(scopes_mutex_)
 
-  std::mutex evict_mutex_;          // one evictor at a time, so that victims are not wasted
-  std::vector<block_index> window_; // GUARDED_BY(evict_mutex_)
+  std::mutex evict_mutex_;           // one evictor at a time, so that victims are not wasted
+  std::vector<block_index> window_;  // GUARDED_BY(evict_mutex_)
 
-  mutable std::mutex filling_mutex_; // only blocks that more than one save fills
-  std::deque<unsealed> unsealed_;    // GUARDED_BY(filling_mutex_), oldest first
-  std::unordered_map<part_index, std::vector<bool>> part_fill_; // GUARDED_BY(filling_mutex_)
+  mutable std::mutex filling_mutex_;  // only blocks that more than one save fills
+  std::deque<unsealed> unsealed_;     // GUARDED_BY(filling_mutex_), oldest first
+  std::unordered_map<part_index, std::vector<bool>> part_fill_;  // GUARDED_BY(filling_mutex_)
 };
 
-} // namespace kvd
+}  // namespace kvd

@@ -15,7 +15,7 @@ constexpr std::size_t lookahead = 16;
 // The policy lock is given up after so many touches, so that a 10,000-block query delays nobody.
 constexpr std::size_t touches_per_lock = 1024;
 
-} // namespace
+}  // namespace
 
 bool block_store::pin_sealed(std::uint64_t key_hash, scope_id in, std::string_view hash,
                              block_index& out) {
@@ -73,7 +73,8 @@ void block_store::touch(std::span<const block_index> blocks) noexcept {
     const std::lock_guard lock(policy_mutex_);
     for (std::size_t i = 0; i < count; ++i) {
       const auto block = blocks[blocks.size() - 1 - i];
-      if (block < in_policy_.size() && in_policy_[block]) policy_->touch(block, table_.hash_of(block));
+      if (block < in_policy_.size() && in_policy_[block])
+        policy_->touch(block, table_.hash_of(block));
     }
     blocks = blocks.first(blocks.size() - count);
   }
@@ -114,4 +115,4 @@ void block_store::count_lookup(scope_id in, std::size_t asked, std::size_t hits)
   usage.block_misses.add(asked - hits);
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -21,7 +21,7 @@ error missing() {
   return {errc::lease_missing, "query lease is unknown or expired"};
 }
 
-} // namespace
+}  // namespace
 
 lease_table::lease_table(block_store& store, const clock& time, random_source& random,
                          store_metrics& metrics, duration ttl)
@@ -145,4 +145,4 @@ void lease_table::drop_all() {
   }
 }
 
-} // namespace kvd
+}  // namespace kvd

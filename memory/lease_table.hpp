@@ -59,23 +59,23 @@ private:
     lease_id id{};
     std::uint64_t instance = 0;
     scope_id in = 0;
-    std::uint32_t consumers = 0; // 0: not live
+    std::uint32_t consumers = 0;  // 0: not live
     std::uint32_t generation = 0;
     time_point expires{};
     std::vector<block_index> blocks;
   };
-  lease* find(std::string_view id); // REQUIRES: mutex_ is held
-  void end(lease& over);            // REQUIRES: mutex_ is held
-  lease* take_free();               // REQUIRES: mutex_ is held
+  lease* find(std::string_view id);  // REQUIRES: mutex_ is held
+  void end(lease& over);             // REQUIRES: mutex_ is held
+  lease* take_free();                // REQUIRES: mutex_ is held
 
   block_store& store_;
   const clock& clock_;
   random_source& random_;
   store_metrics& metrics_;
   const duration ttl_;
-  std::mutex mutex_;                           // short: pins move by the list, not one by one
-  std::vector<std::unique_ptr<lease>> leases_; // GUARDED_BY(mutex_)
-  std::vector<std::uint32_t> free_;            // GUARDED_BY(mutex_)
+  std::mutex mutex_;                            // short: pins move by the list, not one by one
+  std::vector<std::unique_ptr<lease>> leases_;  // GUARDED_BY(mutex_)
+  std::vector<std::uint32_t> free_;             // GUARDED_BY(mutex_)
 };
 
-} // namespace kvd
+}  // namespace kvd

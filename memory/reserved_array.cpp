@@ -11,4 +11,4 @@ void* reserve_address_space(std::size_t bytes) noexcept {
   return at;
 }
 
-} // namespace kvd
+}  // namespace kvd

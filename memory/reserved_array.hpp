@@ -44,4 +44,4 @@ reserved_array<T>::reserved_array(std::size_t count)
   if (items_ == nullptr) __builtin_trap();
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -35,7 +35,7 @@ std::uint32_t next(std::span<const std::uint64_t> words, std::uint32_t bits, std
   return std::min(bits, word * 64 + static_cast<std::uint32_t>(std::countr_zero(found)));
 }
 
-} // namespace
+}  // namespace
 
 void set_bits(std::span<std::uint64_t> words, bit_run run) noexcept {
   for_each_word(words, run, [](std::uint64_t& word, std::uint64_t mask) { word |= mask; });
@@ -55,4 +55,4 @@ std::uint32_t next_clear(std::span<const std::uint64_t> words, std::uint32_t bit
   return next(words, bits, from, all_ones);
 }
 
-} // namespace kvd
+}  // namespace kvd

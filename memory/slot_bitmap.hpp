@@ -9,7 +9,7 @@ namespace kvd {
 
 struct bit_run {
   std::uint32_t first;
-  std::uint32_t length; // 0: there is none
+  std::uint32_t length;  // 0: there is none
 };
 
 inline bool test_bit(std::span<const std::uint64_t> words, std::uint32_t at) noexcept {
@@ -39,4 +39,4 @@ inline bit_run next_run(std::span<const std::uint64_t> words, std::uint32_t bits
   return {first, next_clear(words, bits, first) - first};
 }
 
-} // namespace kvd
+}  // namespace kvd

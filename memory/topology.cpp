@@ -20,7 +20,7 @@ struct cell_draft {
   std::set<std::int32_t> owners;
 };
 
-using cell_key = std::pair<std::string, std::uint32_t>; // layer name, tp rank
+using cell_key = std::pair<std::string, std::uint32_t>;  // layer name, tp rank
 using cell_map = std::map<cell_key, cell_draft>;
 
 error layer_error(const layer_layout& layer, std::string_view what) {
@@ -124,7 +124,7 @@ std::uint64_t align_up(std::uint64_t value, std::uint64_t to) {
   return (value + to - 1) / to * to;
 }
 
-} // namespace
+}  // namespace
 
 result<void> validate(const layer_layout& layer, std::uint64_t tensor_bytes) {
   const auto refuse = [&](std::string_view what) -> result<void> {
@@ -145,7 +145,7 @@ result<void> validate(const layer_layout& layer, std::uint64_t tensor_bytes) {
   if (layer.segments > 2) {
     return refuse(fmt::format("{} segments; at most 2 are known", layer.segments));
   }
-  std::uint64_t last = 0; // one past the last byte that block num_blocks - 1 touches
+  std::uint64_t last = 0;  // one past the last byte that block num_blocks - 1 touches
   if (__builtin_mul_overflow(layer.segment_bytes, std::uint64_t{layer.segments}, &last) ||
       __builtin_mul_overflow(layer.num_blocks, layer.block_stride(), &last)) {
     return refuse("num_blocks x bytes_per_block overflows");
@@ -168,9 +168,9 @@ result<void> validate(const layer_layout& layer, std::uint64_t tensor_bytes) {
 
 // What seal() builds up, cell by cell.
 struct topology::draft {
-  using part_key = std::set<std::int32_t>; // owners; a page-first shard has one set of owners too
+  using part_key = std::set<std::int32_t>;  // owners; a page-first shard has one set of owners too
   std::vector<group_layout> groups;
-  std::vector<std::map<part_key, std::uint32_t>> parts; // a map a group
+  std::vector<std::map<part_key, std::uint32_t>> parts;  // a map a group
   std::map<cell_key, cell_place> placed;
   std::vector<fingerprinter> prints;
   std::vector<std::set<std::string>> names;
@@ -240,4 +240,4 @@ result<topology> topology::seal(options how, std::span<const worker_layout> work
   return sealed;
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -31,7 +31,7 @@ struct layer_layout {
   std::string name;
   std::uint64_t num_blocks = 0;
   std::uint64_t segment_bytes = 0;
-  std::uint64_t kv_stride = 0; // 0 when segments == 1
+  std::uint64_t kv_stride = 0;  // 0 when segments == 1
   std::uint32_t segments = 1;
   std::uint32_t group = 0;
 
@@ -55,8 +55,8 @@ struct worker_layout {
 struct cell_place {
   std::uint32_t group = 0;
   std::uint32_t part = 0;
-  std::uint32_t cell = 0;   // ordinal inside the part
-  std::uint64_t offset = 0; // bytes from the part's start
+  std::uint32_t cell = 0;    // ordinal inside the part
+  std::uint64_t offset = 0;  // bytes from the part's start
 };
 
 struct part_layout {
@@ -72,9 +72,9 @@ struct layout_fingerprint {
 
 struct group_layout {
   std::vector<part_layout> parts;
-  std::uint64_t block_bytes = 0;  // of all parts
-  std::uint32_t slots = 0;        // as PegaFlow counts: layers x tp_size, or shards
-  layout_fingerprint fingerprint; // equal exactly when stored blocks are interchangeable
+  std::uint64_t block_bytes = 0;   // of all parts
+  std::uint32_t slots = 0;         // as PegaFlow counts: layers x tp_size, or shards
+  layout_fingerprint fingerprint;  // equal exactly when stored blocks are interchangeable
 };
 
 class topology {
@@ -100,4 +100,4 @@ private:
   std::unordered_map<std::int32_t, std::vector<cell_place>> places_;
 };
 
-} // namespace kvd
+}  // namespace kvd

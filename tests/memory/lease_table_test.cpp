@@ -95,7 +95,8 @@ TEST_CASE_FIXTURE(lease_fixture, "bytes that are no lease id are unknown, whatev
 
 TEST_CASE_FIXTURE(lease_fixture, "leased blocks outlive a storm of saves between query and load") {
   const auto id = grant(1, 8);
-  for (int round = 0; round < 10; ++round) save(in, hashes(1000 + round * 300, 300));
+  for (int round = 0; round < 10; ++round)
+    save(in, hashes(1000 + round * 300, 300));
   REQUIRE(leases->redeem(text(id), 1, out));
   CHECK(out.size() == 8);
   CHECK(hits(in, hashes(0, 8)) == 8);

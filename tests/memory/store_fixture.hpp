@@ -35,7 +35,8 @@ class hashes {
 public:
   hashes() = default;
   hashes(int first, int count) {
-    for (int i = 0; i < count; ++i) add(first + i);
+    for (int i = 0; i < count; ++i)
+      add(first + i);
   }
   void add(int id) {
     auto text = std::make_unique<std::string>(32, '\0');
@@ -53,7 +54,8 @@ private:
 
 inline std::vector<std::uint32_t> all_positions(const hashes& of) {
   std::vector<std::uint32_t> positions(of.list().size());
-  for (std::uint32_t i = 0; i < positions.size(); ++i) positions[i] = i;
+  for (std::uint32_t i = 0; i < positions.size(); ++i)
+    positions[i] = i;
   return positions;
 }
 
@@ -81,14 +83,16 @@ struct store_fixture {
                              .hash_seed = 7,
                              .check_admission = check_admission},
         *pool, *make_eviction_policy(policy), time, metrics);
-    leases = std::make_unique<lease_table>(*store, time, random, metrics, std::chrono::seconds(600));
+    leases =
+        std::make_unique<lease_table>(*store, time, random, metrics, std::chrono::seconds(600));
   }
 
   // Saves every part of the blocks that can be had; returns how many parts were claimed.
   std::size_t save(scope_id in, const hashes& which) {
     std::size_t claimed = 0;
     const auto parts = store->scope_of(in).parts.size();
-    for (std::uint32_t part = 0; part < parts; ++part) claimed += save_part(in, part, which);
+    for (std::uint32_t part = 0; part < parts; ++part)
+      claimed += save_part(in, part, which);
     return claimed;
   }
   std::size_t save_part(scope_id in, std::uint32_t part, const hashes& which) {
@@ -101,12 +105,9 @@ struct store_fixture {
     std::vector<part_claim> claims;
     busy.clear();
     const auto positions = all_positions(which);
-    counts = store->claim({.in = in,
-                           .part = part,
-                           .numa_node = -1,
-                           .hashes = which.list(),
-                           .positions = positions},
-                          claims, busy);
+    counts = store->claim(
+        {.in = in, .part = part, .numa_node = -1, .hashes = which.list(), .positions = positions},
+        claims, busy);
     return claims;
   }
   // Leading hits, with their pins given back.

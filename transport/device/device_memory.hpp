@@ -18,9 +18,9 @@ namespace kvd {
 class device_memory {
 public:
   virtual ~device_memory() = default;
-  virtual std::byte* data() const noexcept = 0; // first byte of the tensor
+  virtual std::byte* data() const noexcept = 0;  // first byte of the tensor
   virtual std::size_t size() const noexcept = 0;
-  virtual device& owner() const noexcept = 0; // who copies from and to it; outlives this
+  virtual device& owner() const noexcept = 0;  // who copies from and to it; outlives this
 };
 
 // Opens what a client's wrapper names. Any thread. errc::device says why not: unknown wrapper,
@@ -31,4 +31,4 @@ public:
   virtual result<std::shared_ptr<device_memory>> open(std::span<const std::byte> wrapper) = 0;
 };
 
-} // namespace kvd
+}  // namespace kvd

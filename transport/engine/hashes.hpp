@@ -19,9 +19,8 @@ inline hash_list as_hash_list(const repeated_bytes& hashes) {
 // invalid_argument names the position and the limit.
 inline result<void> check_hashes(const repeated_bytes& hashes) {
   if (static_cast<std::size_t>(hashes.size()) > limits::hashes_per_query_max) {
-    return fail(errc::invalid_argument,
-                fmt::format("{} block_hashes, limit {}", hashes.size(),
-                            limits::hashes_per_query_max));
+    return fail(errc::invalid_argument, fmt::format("{} block_hashes, limit {}", hashes.size(),
+                                                    limits::hashes_per_query_max));
   }
   for (int i = 0; i < hashes.size(); ++i) {
     const auto bytes = hashes[i].size();

@@ -66,7 +66,8 @@ std::vector<std::shared_ptr<const instance>> instance_table::all() const {
   const std::shared_lock lock(mutex_);
   std::vector<std::shared_ptr<const instance>> copy;
   copy.reserve(instances_.size());
-  for (const auto& [id, version] : instances_) copy.push_back(version);
+  for (const auto& [id, version] : instances_)
+    copy.push_back(version);
   return copy;
 }
 

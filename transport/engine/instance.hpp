@@ -86,7 +86,8 @@ public:
 
 private:
   mutable std::shared_mutex mutex_;  // read per request, written per registration
-  std::unordered_map<std::string, std::shared_ptr<const instance>> instances_;  // GUARDED_BY(mutex_)
+  std::unordered_map<std::string, std::shared_ptr<const instance>>
+      instances_;  // GUARDED_BY(mutex_)
 };
 
 // One operation of an instance, for as long as it lives; keeps the instance and its memory.

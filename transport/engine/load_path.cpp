@@ -55,9 +55,8 @@ result<void> load_path::start(operation running, const pegaflow::LoadRequest& re
   auto* work = jobs_.take();
   if (work == nullptr) {
     flag.publish(-1);
-    return fail(errc::limit_exceeded,
-                fmt::format("{} loads are under way, limit {}", limits::copy_jobs_max,
-                            limits::copy_jobs_max));
+    return fail(errc::limit_exceeded, fmt::format("{} loads are under way, limit {}",
+                                                  limits::copy_jobs_max, limits::copy_jobs_max));
   }
   work->path = this;
   work->running = std::move(running);
@@ -94,8 +93,8 @@ result<void> load_path::prepare(job& work, const pegaflow::LoadRequest& request)
   if (auto sealed = of.require_sealed(); !sealed) return sealed;
   work.target = of.find_worker(request.device_id());
   if (work.target == nullptr) {
-    return fail(errc::worker_missing, fmt::format("device {} not found in instance {}",
-                                                  request.device_id(), of.id));
+    return fail(errc::worker_missing,
+                fmt::format("device {} not found in instance {}", request.device_id(), of.id));
   }
   if (auto groups = add_groups(work, request); !groups) return groups;
   for (const auto& load : request.loads()) {
@@ -224,8 +223,8 @@ void load_path::copied(job& work, copy_outcome outcome) {
     return;
   }
   log::warn("load", "load {} instance={} device={}",
-            outcome == copy_outcome::cancelled ? "was cancelled" : "failed",
-            work.running.of().id, work.target->layout.device_id);
+            outcome == copy_outcome::cancelled ? "was cancelled" : "failed", work.running.of().id,
+            work.target->layout.device_id);
   if (outcome == copy_outcome::cancelled) metrics_.load_cancelled.add();
   finish(work, -1);
 }

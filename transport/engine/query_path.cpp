@@ -59,7 +59,8 @@ result<void> query_path::prefix(const instance& of, const pegaflow::QueryRequest
   }
   answer.set_num_hit_blocks(hits);
   if (exact) {
-    for (std::uint32_t i = 0; i < hits; ++i) answer.add_hit_positions(i);
+    for (std::uint32_t i = 0; i < hits; ++i)
+      answer.add_hit_positions(i);
   }
   return {};
 }
@@ -72,7 +73,8 @@ result<void> query_path::members(const instance& of, const pegaflow::QueryReques
   const auto hits = store_.pin_members(in, hashes, mine.blocks, mine.positions);
   if (!lease(of, in, mine.blocks, answer)) return {};
   answer.set_num_hit_blocks(hits);
-  for (const auto position : mine.positions) answer.add_hit_positions(position);
+  for (const auto position : mine.positions)
+    answer.add_hit_positions(position);
   return {};
 }
 

@@ -10,13 +10,15 @@ namespace {
 
 using request_type = pegaflow::RegisterContextRequest;
 
-result<void> refuse(std::string what) { return fail(errc::invalid_argument, std::move(what)); }
+result<void> refuse(std::string what) {
+  return fail(errc::invalid_argument, std::move(what));
+}
 
 result<void> check_id(std::string_view what, const std::string& value) {
   if (value.empty()) return refuse(fmt::format("{} is empty", what));
   if (value.size() > limits::id_bytes_max) {
-    return refuse(fmt::format("{} has {} bytes, limit {}", what, value.size(),
-                              limits::id_bytes_max));
+    return refuse(
+        fmt::format("{} has {} bytes, limit {}", what, value.size(), limits::id_bytes_max));
   }
   return {};
 }
@@ -59,9 +61,10 @@ layer_layout layout_of(const request_type& request, int i) {
 
 result<void> seal(instance& complete, block_store& store) {
   std::vector<worker_layout> layouts;
-  for (const auto& each : complete.workers) layouts.push_back(each->layout);
-  auto places = topology::seal(
-      {.tp_size = complete.tp_size, .page_first = complete.page_first}, layouts);
+  for (const auto& each : complete.workers)
+    layouts.push_back(each->layout);
+  auto places =
+      topology::seal({.tp_size = complete.tp_size, .page_first = complete.page_first}, layouts);
   if (!places) return tl::unexpected(places.error());
   for (std::uint32_t group = 0; group < places->groups().size(); ++group) {
     const auto in = store.open_scope(complete.namespace_name, group, places->groups()[group]);

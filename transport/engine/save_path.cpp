@@ -15,7 +15,9 @@ bool same_hashes(const repeated_bytes& a, const repeated_bytes& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin());
 }
 
-std::int64_t nanoseconds(duration d) { return std::chrono::nanoseconds(d).count(); }
+std::int64_t nanoseconds(duration d) {
+  return std::chrono::nanoseconds(d).count();
+}
 
 }  // namespace
 
@@ -63,9 +65,9 @@ void save_path::start(operation running, const pegaflow::SaveRequest& request,
                       save_waiter& waiter) {
   auto* work = jobs_.take();
   if (work == nullptr) {
-    waiter.saved(fail(errc::limit_exceeded,
-                      fmt::format("{} saves are under way, limit {}", limits::copy_jobs_max,
-                                  limits::copy_jobs_max)));
+    waiter.saved(
+        fail(errc::limit_exceeded, fmt::format("{} saves are under way, limit {}",
+                                               limits::copy_jobs_max, limits::copy_jobs_max)));
     return;
   }
   work->path = this;
@@ -102,8 +104,8 @@ result<void> save_path::prepare(job& work) {
   if (auto sealed = of.require_sealed(); !sealed) return sealed;
   work.source = of.find_worker(request.device_id());
   if (work.source == nullptr) {
-    return fail(errc::worker_missing, fmt::format("device {} not found in instance {}",
-                                                  request.device_id(), of.id));
+    return fail(errc::worker_missing,
+                fmt::format("device {} not found in instance {}", request.device_id(), of.id));
   }
   const auto& layout = work.source->layout;
   if (layout.tp_rank != request.tp_rank() || layout.pp_rank != request.pp_rank()) {
@@ -163,7 +165,8 @@ result<void> save_path::add_layer(job& work, const pegaflow::SaveLayer& layer) {
 // Claims and copies what can be had now; waits for others' copies when only those are left.
 void save_path::step(job& work) {
   if (claim(work)) {
-    for (std::size_t i = 0; i < work.bundles_used; ++i) add_ranges(work, work.bundles[i]);
+    for (std::size_t i = 0; i < work.bundles_used; ++i)
+      add_ranges(work, work.bundles[i]);
     plan_copies(work.copy);
     work.copy.direction = copy_direction::save;
     work.copy.owner = &work;
@@ -174,7 +177,8 @@ void save_path::step(job& work) {
       done.path->copied(done, outcome);
     };
     if (work.source->copier().submit(work.copy)) return;
-    for (std::size_t i = 0; i < work.bundles_used; ++i) store_.abandon(work.bundles[i].claims);
+    for (std::size_t i = 0; i < work.bundles_used; ++i)
+      store_.abandon(work.bundles[i].claims);
     finish(work, fail(errc::limit_exceeded, fmt::format("the save queue of device {} is full",
                                                         work.source->layout.device_id)));
     wake_waiting();
@@ -228,7 +232,8 @@ void save_path::add_ranges(job& work, const bundle& of) {
       auto* to = claim.address + member.offset;
       if (layout.split()) {
         ranges.push_back({to, from, layout.segment_bytes});
-        ranges.push_back({to + layout.segment_bytes, from + layout.kv_stride, layout.segment_bytes});
+        ranges.push_back(
+            {to + layout.segment_bytes, from + layout.kv_stride, layout.segment_bytes});
       } else {
         ranges.push_back({to, from, layout.block_bytes()});
       }
@@ -240,10 +245,11 @@ void save_path::copied(job& work, copy_outcome outcome) {
   const auto used = std::span(work.bundles).first(work.bundles_used);
   work.copy.ranges.clear();
   if (outcome != copy_outcome::done) {
-    for (auto& each : used) store_.abandon(each.claims);
+    for (auto& each : used)
+      store_.abandon(each.claims);
     metrics_.save_failures.add();
-    finish(work, fail(errc::device, fmt::format("copying from device {} failed",
-                                                work.source->layout.device_id)));
+    finish(work, fail(errc::device,
+                      fmt::format("copying from device {} failed", work.source->layout.device_id)));
     wake_waiting();
     return;
   }
@@ -301,15 +307,16 @@ void save_path::tick() {
   }
   while (late != nullptr) {
     auto* following = late->next;
-    finish(*late, std::string("some blocks were left out: they are being copied by another worker, or the "
-                              "pool is not claimed yet"));
+    finish(*late,
+           std::string("some blocks were left out: they are being copied by another worker, or the "
+                       "pool is not claimed yet"));
     late = following;
   }
 }
 
 void save_path::finish(job& work, result<std::string> outcome) {
-  metrics_.save_seconds.observe(
-      static_cast<double>(nanoseconds(clock_.now() - work.started)) * 1e-9);
+  metrics_.save_seconds.observe(static_cast<double>(nanoseconds(clock_.now() - work.started)) *
+                                1e-9);
   auto* waiter = work.waiter;
   work.copy.ranges.clear();
   work.running.end();

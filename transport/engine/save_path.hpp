@@ -1,7 +1,7 @@
 #pragma once
 // Carries out Save: claims the parts that are new, copies them from the worker, seals blocks.
 //
-//   start(): bundle the request's layers by part -> claim -> copy (device thread) -> commit -> reply
+//   start(): bundle layers by part -> claim -> copy (device thread) -> commit -> reply
 //
 // A block that another save is copying right now is not copied twice: the job waits for it, and
 // claims again if that copy failed. So all blocks of a Save can be found when it is answered, up to
@@ -69,9 +69,9 @@ private:
   const clock& clock_;
   copy_metrics& metrics_;
   job_pool<job> jobs_;
-  std::mutex parked_mutex_;       // only for saves that met another's copy
-  job* parked_ = nullptr;         // GUARDED_BY(parked_mutex_), a list through job::next
-  std::uint64_t commits_ = 0;     // GUARDED_BY(parked_mutex_), so that no wake-up is lost
+  std::mutex parked_mutex_;    // only for saves that met another's copy
+  job* parked_ = nullptr;      // GUARDED_BY(parked_mutex_), a list through job::next
+  std::uint64_t commits_ = 0;  // GUARDED_BY(parked_mutex_), so that no wake-up is lost
 };
 
 }  // namespace kvd
