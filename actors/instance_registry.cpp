@@ -11,7 +11,8 @@ namespace {
 
 std::uint64_t tensors_of(const instance& of) {
   std::uint64_t count = 0;
-  for (const auto& each : of.workers) count += each->memory.size();
+  for (const auto& each : of.workers)
+    count += each->memory.size();
   return count;
 }
 
@@ -36,8 +37,8 @@ result<void> instance_registry::register_worker(const pegaflow::RegisterContextR
     life = std::make_shared<instance_life>([when_idle, serial] { when_idle(serial); });
     ++next_serial_;
   }
-  auto next = add_worker(request, std::move(current), std::move(*fresh), std::move(life), serial,
-                         store_);
+  auto next =
+      add_worker(request, std::move(current), std::move(*fresh), std::move(life), serial, store_);
   if (!next) return tl::unexpected(next.error());
   log::info("engine",
             "registered worker instance={} namespace={} device={} tp_rank={} pp_rank={} layers={} "
@@ -73,7 +74,8 @@ void instance_registry::idle(std::uint64_t serial) {
   auto ending = std::move(at->second);
   closing_.erase(at);
   const auto tensors = tensors_of(*ending.last);
-  for (const auto& then : ending.waiting) then(*ending.last, tensors);
+  for (const auto& then : ending.waiting)
+    then(*ending.last, tensors);
 }
 
 void instance_registry::unregister(const std::string& instance_id, const reply<void>& answer) {
@@ -97,7 +99,8 @@ void instance_registry::cleanup(const std::string& instance_id,
     }
     ids.push_back(instance_id);
   } else {
-    for (const auto& [id, version] : open_) ids.push_back(id);
+    for (const auto& [id, version] : open_)
+      ids.push_back(id);
   }
   // Shared by the callbacks of all closing instances; the last one answers.
   auto removed = std::make_shared<removed_instances>();

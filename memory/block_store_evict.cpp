@@ -17,7 +17,7 @@ constexpr std::size_t victims_per_lock = 64;
 // Parts of one block whose slots are given back in one call to the pool.
 constexpr std::size_t slots_per_release = 64;
 
-} // namespace
+}  // namespace
 
 // Refuses pinned blocks. A hint only: the shard's lock decides.
 class block_store::pin_filter final : public evictable {
@@ -103,8 +103,8 @@ bool block_store::leave_policy(block_index block) noexcept {
   return true;
 }
 
-// Vacates the cheapest run of slabs that can serve `wanted`, on `node` if possible; returns how many
-// blocks went.
+// Vacates the cheapest run of slabs that can serve `wanted`, on `node` if possible; returns how
+// many blocks went.
 std::size_t block_store::make_window(size_class wanted, int node) {
   pin_filter may_go(table_);
   auto count = pool_.propose_window(wanted, node, may_go, window_);
@@ -303,7 +303,7 @@ bool block_store::drop_unsealed_block(block_index block, std::uint32_t generatio
     auto& record = table_[block];
     if (record.generation.load() != generation || record.state != block_state::filling ||
         record.pins.load() != 0) {
-      return false; // sealed, gone, or being copied right now: then its commit lists it again
+      return false;  // sealed, gone, or being copied right now: then its commit lists it again
     }
     table_.unlink(key_hash, block);
     record.generation.fetch_add(1);
@@ -323,7 +323,8 @@ bool block_store::drop_unsealed_block(block_index block, std::uint32_t generatio
 // -- introspection -------------------------------------------------------------------------------
 
 std::uint64_t block_store::index_bytes() const noexcept {
-  return table_.index_bytes(table_.high_water());
+  const std::lock_guard lock(policy_mutex_);
+  return table_.index_bytes(table_.high_water()) + policy_->memory_bytes() + in_policy_.size() / 8;
 }
 
 std::string block_store::check() {
@@ -352,4 +353,4 @@ std::string block_store::check() {
   return pool_.check();
 }
 
-} // namespace kvd
+}  // namespace kvd

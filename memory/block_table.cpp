@@ -123,7 +123,8 @@ void block_table::free_part(part_index at) noexcept {
 }
 
 void block_table::expect(std::uint32_t blocks) {
-  const auto wanted = std::bit_ceil(std::max<std::size_t>(16, blocks / shard_count));
+  // One to two blocks a bucket: half the memory of one at most, for half a step more a look-up.
+  const auto wanted = std::bit_floor(std::max<std::size_t>(16, blocks / shard_count));
   for (auto& in : shards_) {
     std::vector<block_index> grown(wanted, no_block);
     const std::lock_guard lock(in.mutex);
@@ -152,4 +153,4 @@ std::uint64_t block_table::index_bytes(std::uint64_t blocks) const noexcept {
   return buckets + blocks * sizeof(block_record);
 }
 
-} // namespace kvd
+}  // namespace kvd

@@ -8,7 +8,7 @@
 //  4. A sealed or detached record with a pin keeps its slots; one without may lose them.
 //  5. Record and node numbers are handed out low first, so arrays indexed by them stay dense.
 //
-// Threads: any; the caller locks the shard it works in. Memory: 104 bytes a block and 4 to 8 for
+// Threads: any; the caller locks the shard it works in. Memory: 104 bytes a block and 2 to 4 for
 // its bucket, plus 12 bytes a part for its slot.
 
 #include <array>
@@ -30,7 +30,7 @@ namespace kvd {
 // (namespace, cache group, layout fingerprint): only blocks of one scope are interchangeable.
 using scope_id = std::uint32_t;
 using part_index = std::uint32_t;
-inline constexpr part_index no_part = 0; // node 0 is never handed out
+inline constexpr part_index no_part = 0;  // node 0 is never handed out
 inline constexpr size_class any_class = static_cast<size_class>(~0U);
 
 enum class block_state : std::uint8_t { free, filling, sealed, detached };
@@ -49,11 +49,11 @@ struct block_record {
   std::atomic<std::uint64_t> key_hash;
   std::array<char, limits::hash_bytes_max> hash;
   scope_id scope;
-  block_index next; // in its chain, or in the free list
+  block_index next;  // in its chain, or in the free list
   std::atomic<std::uint32_t> pins;
-  part_index parts;                      // head of the list of nodes
-  std::uint32_t stamp_seconds;           // filling: when created; sealed: when sealed
-  std::atomic<std::uint32_t> generation; // rises when the record ends
+  part_index parts;                       // head of the list of nodes
+  std::uint32_t stamp_seconds;            // filling: when created; sealed: when sealed
+  std::atomic<std::uint32_t> generation;  // rises when the record ends
   std::uint16_t parts_filled;
   std::uint8_t hash_size;
   std::atomic<block_state> state;
@@ -104,8 +104,8 @@ public:
 
 private:
   struct alignas(64) shard {
-    mutable std::mutex mutex;         // look-ups are short; a reader-writer lock would cost more
-    std::vector<block_index> buckets; // GUARDED_BY(mutex); size is a power of two
+    mutable std::mutex mutex;          // look-ups are short; a reader-writer lock would cost more
+    std::vector<block_index> buckets;  // GUARDED_BY(mutex); size is a power of two
     // Where the buckets lie, for prefetch() alone: a stale address is harmless to prefetch.
     std::atomic<const block_index*> hint{nullptr};
     std::atomic<std::size_t> hint_mask{0};
@@ -123,11 +123,11 @@ private:
   reserved_array<block_record> records_;
   reserved_array<part_node> nodes_;
 
-  mutable std::mutex free_mutex_;      // two short lists; taken once a record, never per look-up
-  block_index free_record_ = no_block; // GUARDED_BY(free_mutex_)
-  part_index free_node_ = no_part;     // GUARDED_BY(free_mutex_)
-  part_index next_node_ = 1;           // GUARDED_BY(free_mutex_)
+  mutable std::mutex free_mutex_;       // two short lists; taken once a record, never per look-up
+  block_index free_record_ = no_block;  // GUARDED_BY(free_mutex_)
+  part_index free_node_ = no_part;      // GUARDED_BY(free_mutex_)
+  part_index next_node_ = 1;            // GUARDED_BY(free_mutex_)
   std::atomic<block_index> high_water_{0};
 };
 
-} // namespace kvd
+}  // namespace kvd

@@ -85,7 +85,7 @@ bool query_path::lease(const instance& of, scope_id in, std::span<const block_in
   if (blocks.empty()) return true;
   const auto granted = leases_.grant(of.serial, in, of.world_size, blocks);
   if (granted) {
-    answer.set_lease(granted->data(), granted->size());
+    answer.mutable_lease()->assign(granted->data(), granted->size());
     return true;
   }
   log::warn("query", "answered a miss: {} instance={}", granted.error().detail, of.id);

@@ -8,8 +8,8 @@
 
 #include "core/limits.hpp"
 #include "core/log.hpp"
-#include "transport/grpc/status.hpp"
 #include "transport/engine/registration.hpp"
+#include "transport/grpc/status.hpp"
 
 namespace kvd {
 
@@ -51,7 +51,9 @@ void set_ok(pegaflow::ResponseStatus* status, std::string message) {
   status->set_message(std::move(message));
 }
 
-error draining_error() { return {errc::unavailable, "the server is draining"}; }
+error draining_error() {
+  return {errc::unavailable, "the server is draining"};
+}
 
 error instance_error(const std::string& id) {
   return {errc::instance_missing, fmt::format("instance {} not found", id)};
@@ -95,7 +97,7 @@ public:
   }
   void OnDone() override {
     control_.session_closed(instance_id_, token_);
-    delete this; // gRPC's reactors end themselves
+    delete this;  // gRPC's reactors end themselves
   }
 
 private:
@@ -224,8 +226,7 @@ public:
 
   grpc::ServerWriteReactor<pegaflow::SessionEvent>*
   Session(context*, const pegaflow::SessionRequest* request) override {
-    if (request->instance_id().empty() ||
-        request->instance_id().size() > limits::id_bytes_max) {
+    if (request->instance_id().empty() || request->instance_id().size() > limits::id_bytes_max) {
       return new refused_stream(
           to_status({errc::invalid_argument,
                      fmt::format("instance_id has {} bytes; 1 to {} are allowed",

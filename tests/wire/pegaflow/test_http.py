@@ -6,12 +6,18 @@ import socket
 import pytest
 
 from engine import connect, hashes, kv_split
+from kvd_server import eventually
 from pegaflow.pegaflow import PegaFlowError
 
 
 def test_health_is_the_text_ok(server):
-    status, body, headers = server.http("GET", "/health")
-    assert status == 200 and body.strip().startswith("ok")
+    def healthy():
+        status, body, _ = server.http("GET", "/health")
+        assert status == 200
+        return body.strip() == "ok"
+
+    eventually(healthy, 30, "a claimed pool")  # "starting 42 %" before
+    _, _, headers = server.http("GET", "/health")
     assert headers["Content-Type"].startswith("text/plain")
 
 
