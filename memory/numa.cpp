@@ -1,6 +1,7 @@
 #include "memory/numa.hpp"
 
 #include <cerrno>
+#include <mutex>
 #include <system_error>
 #include <thread>
 
@@ -22,6 +23,10 @@ struct free_bitmask {
 };
 using owned_bitmask = std::unique_ptr<bitmask, free_bitmask>;
 
+// libnuma fills its table of each node's processors at the first call that needs it, without a lock
+// of its own; touch threads begin with just such calls.
+std::mutex node_to_cpus_mutex;
+
 class libnuma_nodes final : public numa_nodes {
 public:
   std::vector<int> with_memory() const override {
@@ -37,6 +42,7 @@ public:
 
   unsigned cpus_of(int node) const override {
     const owned_bitmask cpus(numa_allocate_cpumask());
+    const std::lock_guard lock(node_to_cpus_mutex);
     if (numa_node_to_cpus(node, cpus.get()) != 0) return 0;
     unsigned count = 0;
     for (unsigned long cpu = 0; cpu < cpus->size; ++cpu) {
@@ -59,6 +65,7 @@ public:
   }
 
   result<void> run_here(int node) override {
+    const std::lock_guard lock(node_to_cpus_mutex);
     if (numa_run_on_node(node) != 0) {
       return tl::unexpected(refused("cannot run on the processors", node));
     }

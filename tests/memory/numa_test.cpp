@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -41,4 +42,21 @@ TEST_CASE("memory prefers a node, and a range that is not page-aligned is an err
     CHECK(refused.error().detail.find("NUMA node") != std::string::npos);
   }
   std::free(at);
+}
+
+// libnuma fills a table at the first such call; ThreadSanitizer saw two threads do it at once.
+TEST_CASE("threads may ask for a node's processors, and settle there, all at once") {
+  const auto nodes = system_numa_nodes();
+  const auto id = nodes->with_memory().front();
+  std::vector<unsigned> counts(4);
+  std::vector<std::thread> threads;
+  for (auto& count : counts) {
+    threads.emplace_back([&] {
+      if (nodes->run_here(id)) count = nodes->cpus_of(id);
+    });
+  }
+  for (auto& thread : threads)
+    thread.join();
+  for (const auto count : counts)
+    CHECK(count == nodes->cpus_of(id));
 }
