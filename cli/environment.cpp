@@ -112,8 +112,8 @@ std::vector<setting> settings_from_environment(std::span<const option> table,
                      fmt::format("environment {}", variable.name),
                      {variable.value}});
     } else if (!belongs_elsewhere(variable.name)) {
-      // Not an error: Kubernetes gives every pod KVD_SERVICE_HOST and KVD_PORT_... of its own
-      // making when a service is called kvd.
+      // Not an error: whoever sets the environment of a whole host or pod may mean another program
+      // or another version, and a restart must not fail over it.
       found.warnings.push_back(fmt::format("environment {}: no option has this name{}",
                                            variable.name,
                                            did_you_mean(variable.name, candidates, "", "")));

@@ -27,7 +27,7 @@ std::vector<setting> settings_from_arguments(std::span<const option> table,
                                              findings& found);
 
 // KVD_<NAME> of every option, and the foreign names of the table. An empty variable counts as not
-// set. A KVD_* name that means nothing is an error, but for the names that belong to tests, builds
+// set. A KVD_* name that means nothing is a warning, but for the names that belong to tests, builds
 // and clients, and the service links that Kubernetes puts into every pod.
 std::vector<setting> settings_from_environment(std::span<const option> table,
                                                std::span<const environment_variable> variables,
