@@ -9,8 +9,8 @@
 //   claim() -> copy into the part -> commit()       or abandon(), when the copy failed
 //   pin_prefix()/pin_members() -> read the parts -> unpin()
 //
-// Threads: any. Lock order: a table shard, or the policy, or a pool node; never two of them but
-// policy -> nothing and shard -> nothing. No call allocates once scopes are open and the caller's
+// Threads: any. Lock order: evictor -> policy, evictor -> shard -> list of filling blocks; a pool
+// node's lock is taken while none of ours but the evictor's is held. No call allocates once scopes are open and the caller's
 // vectors have grown, but for cells that arrive in pieces (part_fill).
 
 #include <atomic>

@@ -301,9 +301,14 @@ bool block_store::drop_unsealed_block(block_index block, std::uint32_t generatio
   {
     const std::lock_guard lock(table_.lock_of(key_hash));
     auto& record = table_[block];
-    if (record.generation.load() != generation || record.state != block_state::filling ||
-        record.pins.load() != 0) {
-      return false;  // sealed, gone, or being copied right now: then its commit lists it again
+    if (record.generation.load() != generation || record.state != block_state::filling) {
+      return false;  // sealed or gone
+    }
+    if (record.pins.load() != 0) {
+      // A copy into it runs now. Should that be given up, nobody else would remember the block.
+      const std::lock_guard filling(filling_mutex_);
+      unsealed_.push_back({block, generation, clock_.now()});
+      return false;
     }
     table_.unlink(key_hash, block);
     record.generation.fetch_add(1);
