@@ -15,6 +15,10 @@ namespace kvd {
 
 namespace {
 
+// HTTP/2 flow control of one stream, and its largest frame.
+constexpr int receive_window_bytes = 4 << 20;
+constexpr int receive_frame_bytes = 1 << 20;
+
 using context = grpc::CallbackServerContext;
 using reactor = grpc::ServerUnaryReactor;
 
@@ -300,6 +304,10 @@ public:
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    // A query of 10,000 hashes is 340 KB: with the default window of 64 KB it would wait for the
+    // client's acknowledgements several times.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, receive_window_bytes);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, receive_frame_bytes);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
       return fail(errc::io, fmt::format("cannot listen on {}: is another server there?", address));
