@@ -376,11 +376,11 @@ void print_trace_text(const trace_plan& plan, const block_trace& trace,
     fmt::print(", LRU simulated {:.2f} % in a pool of {}", 100 * outcome.lru_ratio,
                format_bytes(outcome.pool_bytes));
   }
-  fmt::print("\nloaded       {} blocks at {:.2f} GB/s for each engine, memcpy by one thread {:.2f}",
+  fmt::print("\nloaded       {} blocks at {:.3f} GB/s for each engine, memcpy by one thread {:.2f}",
              tally.loaded_blocks,
              trace_rate(tally.loaded_blocks, plan.block_bytes, tally.load_seconds),
              outcome.load_memcpy.median());
-  fmt::print("\nsaved        {} blocks at {:.2f} GB/s for each engine, memcpy by one thread {:.2f}",
+  fmt::print("\nsaved        {} blocks at {:.3f} GB/s for each engine, memcpy by one thread {:.2f}",
              tally.saved_blocks,
              trace_rate(tally.saved_blocks, plan.block_bytes, tally.save_seconds),
              outcome.save_memcpy.median());
@@ -429,7 +429,7 @@ void print_trace_json(const trace_plan& plan, const block_trace& trace,
 
 // What a running server says of its pool; 0 when it does not answer.
 std::uint64_t pool_bytes_at(const std::string& http, const clock& time) {
-  const auto answer = http::get(http, "/status", time, std::chrono::seconds(5));
+  const auto answer = http::get(http, "/status", time, std::chrono::seconds(30));
   if (!answer || answer->status != 200) return 0;
   boost::json::error_code code;
   const auto status = boost::json::parse(answer->body, code);

@@ -24,7 +24,7 @@ constexpr std::string_view status_command = "status";
 constexpr std::string_view status_purpose =
     "Shows what a running server holds and does: pool, blocks, leases, instances, queues, and the\n"
     "hit rate beside the best that its traffic allows.";
-constexpr auto status_timeout = std::chrono::seconds(5);
+constexpr auto status_timeout = std::chrono::seconds(10);
 
 const option status_options[] = {
     {.name = "http",
