@@ -23,10 +23,11 @@ block_store::cleanup drop_everything(const cache_parts& parts) {
   return total;
 }
 
-void upkeep(const cache_parts& parts) {
+void upkeep(sharing_watch& sharing, const cache_parts& parts) {
   parts.leases->expire();
   parts.store->drop_unsealed(limits::unsealed_age_max);
   parts.saves->tick();
+  sharing.look(*parts.instances);
 }
 
 }  // namespace
@@ -36,14 +37,14 @@ cache_actor::behavior_type cache(cache_actor::stateful_pointer<cache_state> self
   self->delayed_send(self, upkeep_period, message::tick{});
   return {
       [=](const message::trim&) {
-        guarded("cache", *parts.metrics, [&] { trim_slice(self, parts); });
+        guarded("cache", *parts.metrics, *parts.time, [&] { trim_slice(self, parts); });
       },
       [=](const message::tick&) {
-        guarded("cache", *parts.metrics, [&] { upkeep(parts); });
+        guarded("cache", *parts.metrics, *parts.time, [&] { upkeep(self->state.sharing, parts); });
         self->delayed_send(self, upkeep_period, message::tick{});
       },
       [=](const message::cleanup_memory& m) {
-        guarded("cache", *parts.metrics, [&] { m.answer(drop_everything(parts)); });
+        guarded("cache", *parts.metrics, *parts.time, [&] { m.answer(drop_everything(parts)); });
       },
       [self](const message::stop&) { self->quit(); },
   };

@@ -8,6 +8,7 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include "actors/interfaces.hpp"
+#include "actors/sharing_watch.hpp"
 #include "core/server_metrics.hpp"
 #include "memory/lease_table.hpp"
 #include "transport/engine/save_path.hpp"
@@ -20,6 +21,7 @@ inline constexpr std::chrono::milliseconds upkeep_period{500};
 inline constexpr std::size_t blocks_per_trim = 256;
 
 struct cache_state {
+  sharing_watch sharing;
   static inline const char* name = "cache";
 };
 
@@ -28,6 +30,8 @@ struct cache_parts {
   block_store* store;
   lease_table* leases;
   save_path* saves;
+  const instance_table* instances;
+  const clock* time;
   control_metrics* metrics;
 };
 

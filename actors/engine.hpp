@@ -6,6 +6,7 @@
 
 #include "actors/instance_registry.hpp"
 #include "actors/interfaces.hpp"
+#include "core/clock.hpp"
 
 namespace kvd {
 
@@ -15,6 +16,7 @@ struct engine_state {
 
 // `registry` outlives the actor; nobody else touches it while the actor lives.
 engine_actor::behavior_type engine(engine_actor::stateful_pointer<engine_state> self,
-                                   instance_registry* registry, control_metrics* metrics);
+                                   instance_registry* registry, control_metrics* metrics,
+                                   const clock* time);
 
 }  // namespace kvd

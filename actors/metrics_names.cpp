@@ -248,6 +248,9 @@ constexpr number_row number_rows[] = {
     {"kvd_task_failures_total", kind::counter, nullptr, nullptr,
      &read_number<&server_metrics::control, &control_metrics::task_failures>, "kvd_task_failures",
      "", "Background rounds that failed; any increase is a bug, please report it."},
+    {"kvd_slow_tasks_total", kind::counter, nullptr, nullptr,
+     &read_number<&server_metrics::control, &control_metrics::slow_tasks>, "kvd_slow_tasks", "",
+     "Background rounds that took over 5 s: registrations and cleanups waited behind them."},
 };
 
 const histogram& residence_pressure(const server_metrics& from) {

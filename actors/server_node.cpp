@@ -129,10 +129,13 @@ void server_node::build_plane() {
   registry_ = std::make_unique<instance_registry>(*instances_, *store_, *leases_, *opener_,
                                                   metrics_.control);
   actors_ = std::make_unique<caf::actor_system>(actor_config_);
-  engine_ = actors_->spawn(engine, registry_.get(), &metrics_.control);
+  engine_ = actors_->spawn(engine, registry_.get(), &metrics_.control,
+                           static_cast<const clock*>(&clock_));
   cache_ = actors_->spawn(cache, cache_parts{.store = store_.get(),
                                              .leases = leases_.get(),
                                              .saves = saves_.get(),
+                                             .instances = instances_.get(),
+                                             .time = &clock_,
                                              .metrics = &metrics_.control});
   store_->on_pressure([to = cache_] { caf::anon_send(to, message::trim{}); });
   control_ = std::make_unique<engine_adapter>(engine_, on_shutdown_);

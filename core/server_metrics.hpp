@@ -92,6 +92,7 @@ struct control_metrics {
   gauge instances;
   gauge sessions;
   counter sessions_lost;  // streams that ended while their instance was registered
+  counter slow_tasks;              // handlers that kept their actor busy for seconds
   counter task_failures;  // handlers of background actors that failed
 };
 

@@ -111,7 +111,10 @@ block_store::claim_step block_store::claim_one(const claim_request& request, std
   if (block == no_block) return claim_step::full;
   auto& record = table_[block];
   if (record.state == block_state::sealed) return claim_step::present;
-  if (created) record.stamp_seconds = seconds_since_start();
+  if (created) {
+    record.stamp_seconds = seconds_since_start();
+    record.origin = request.origin;
+  }
 
   auto at = record.parts;
   while (at != no_part && table_.node(at).part != request.part)

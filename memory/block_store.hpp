@@ -10,8 +10,8 @@
 //   pin_prefix()/pin_members() -> read the parts -> unpin()
 //
 // Threads: any. Lock order: evictor -> policy, evictor -> shard -> list of filling blocks; a pool
-// node's lock is taken while none of ours but the evictor's is held. No call allocates once scopes are open and the caller's
-// vectors have grown, but for cells that arrive in pieces (part_fill).
+// node's lock is taken while none of ours but the evictor's is held. No call allocates once scopes
+// are open and the caller's vectors have grown, but for cells that arrive in pieces (part_fill).
 
 #include <atomic>
 #include <cstdint>
@@ -112,7 +112,9 @@ public:
   void unpin(std::span<const block_index> blocks) noexcept;
   // First byte of a part of a sealed block. REQUIRES: pinned, part < parts of its scope.
   const std::byte* part_address(block_index block, std::uint32_t part) const noexcept;
-  scope_id scope_of_block(block_index block) const noexcept { return table_[block].scope; }
+  // How many of these blocks another instance saved first. REQUIRES: pinned.
+  std::size_t count_foreign(std::span<const block_index> blocks,
+                            std::uint32_t origin) const noexcept;
   // Accounts for one answered look-up; `hits` of `asked` blocks were in RAM.
   void count_lookup(scope_id in, std::size_t asked, std::size_t hits) noexcept;
 
@@ -120,7 +122,8 @@ public:
   struct claim_request {
     scope_id in;
     std::uint32_t part;
-    int numa_node;  // preferred
+    int numa_node;         // preferred
+    std::uint32_t origin;  // serial of the instance that saves
     hash_list hashes;
     std::span<const std::uint32_t> positions;  // which of `hashes` to claim, in prefix order
   };

@@ -105,6 +105,12 @@ const std::byte* block_store::part_address(block_index block, std::uint32_t part
   return pool_.address(table_.node(at).place);
 }
 
+std::size_t block_store::count_foreign(std::span<const block_index> blocks,
+                                       std::uint32_t origin) const noexcept {
+  const auto foreign = [&](block_index block) { return table_[block].origin != origin; };
+  return static_cast<std::size_t>(std::count_if(blocks.begin(), blocks.end(), foreign));
+}
+
 void block_store::count_lookup(scope_id in, std::size_t asked, std::size_t hits) noexcept {
   metrics_.block_hits.add(hits);
   metrics_.block_misses.add(asked - hits);

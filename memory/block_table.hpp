@@ -54,6 +54,7 @@ struct block_record {
   part_index parts;                       // head of the list of nodes
   std::uint32_t stamp_seconds;            // filling: when created; sealed: when sealed
   std::atomic<std::uint32_t> generation;  // rises when the record ends
+  std::uint32_t origin;                   // instance that saved it first (its serial)
   std::uint16_t parts_filled;
   std::uint8_t hash_size;
   std::atomic<block_state> state;

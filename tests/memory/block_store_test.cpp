@@ -230,9 +230,13 @@ TEST_CASE("many threads save, look up and evict the same few blocks") {
         const auto positions = test::all_positions(some);
         claims.clear();
         busy.clear();
-        at.store->claim(
-            {.in = in, .part = 0, .numa_node = -1, .hashes = some.list(), .positions = positions},
-            claims, busy);
+        at.store->claim({.in = in,
+                         .part = 0,
+                         .numa_node = -1,
+                         .origin = 1,
+                         .hashes = some.list(),
+                         .positions = positions},
+                        claims, busy);
         for (const auto& claim : claims) {
           std::memcpy(claim.address, some.list()[claim.position]->data(), 32);
         }

@@ -105,9 +105,13 @@ struct store_fixture {
     std::vector<part_claim> claims;
     busy.clear();
     const auto positions = all_positions(which);
-    counts = store->claim(
-        {.in = in, .part = part, .numa_node = -1, .hashes = which.list(), .positions = positions},
-        claims, busy);
+    counts = store->claim({.in = in,
+                           .part = part,
+                           .numa_node = -1,
+                           .origin = 1,
+                           .hashes = which.list(),
+                           .positions = positions},
+                          claims, busy);
     return claims;
   }
   // Leading hits, with their pins given back.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/metric.hpp"
 #include "memory/block_store.hpp"
 #include "memory/topology.hpp"
 #include "transport/device/device_memory.hpp"
@@ -47,6 +48,10 @@ public:
   bool cancelled() const noexcept { return cancelled_.load(std::memory_order_acquire); }
   std::uint32_t running() const noexcept;
 
+  // Blocks that its group-0 queries asked for, and those of the hits that another instance saved.
+  counter blocks_asked;
+  counter foreign_hits;
+
 private:
   // The lowest bit says closing, the rest counts operations, so that both change as one.
   static constexpr std::uint32_t closing = 1;
@@ -75,6 +80,11 @@ struct instance {
   // invalid_argument "instance X registration incomplete: n/W workers registered".
   result<void> require_sealed() const;
 };
+
+// What the block store remembers of who saved a block; serials that far apart do not meet.
+inline std::uint32_t origin_of(const instance& of) noexcept {
+  return static_cast<std::uint32_t>(of.serial);
+}
 
 // The instances that requests can find. Threads: any; written by the engine actor alone.
 class instance_table {

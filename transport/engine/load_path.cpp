@@ -9,6 +9,13 @@
 
 namespace kvd {
 
+namespace {
+
+// A load that takes longer is worth a line: the engine's request stands still meanwhile.
+constexpr std::chrono::duration<double> slow_copy{1.0};
+
+}  // namespace
+
 // One of the request's layer groups, resolved against the worker.
 struct load_path::target_group {
   struct member {
@@ -234,6 +241,11 @@ void load_path::copied(job& work, copy_outcome outcome) {
 void load_path::finish(job& work, std::int64_t state) {
   const auto took = std::chrono::duration<double>(clock_.now() - work.started);
   metrics_.load_seconds.observe(took.count());
+  if (took > slow_copy && work.target != nullptr) {
+    log::warn("load", "a load of {} bytes took {:.1f} s instance={} device={}",
+              work.copy.total_bytes, took.count(), work.running.of().id,
+              work.target->layout.device_id);
+  }
   if (state < 0) metrics_.load_failures.add();
   store_.unpin(work.pinned);
   work.pinned.clear();

@@ -50,7 +50,11 @@ result<void> query_path::prefix(const instance& of, const pegaflow::QueryRequest
   const auto hits = store_.pin_prefix(in, hashes, mine.blocks);
   const bool exact = request.group_id() != 0;
   store_.count_lookup(in, hashes.size(), hits);
-  if (!exact && observer_ != nullptr) observer_->looked_up(of.namespace_name, hashes, hits);
+  if (!exact) {
+    if (observer_ != nullptr) observer_->looked_up(of.namespace_name, hashes, hits);
+    of.life->blocks_asked.add(hashes.size());
+    of.life->foreign_hits.add(store_.count_foreign(mine.blocks, origin_of(of)));
+  }
   if (exact && hits < hashes.size()) {
     // An exact set is all or nothing: report what is there, lease nothing.
     store_.unpin(mine.blocks);

@@ -210,6 +210,7 @@ bool save_path::claim(job& work) {
     const auto counts = store_.claim({.in = each.in,
                                       .part = each.part,
                                       .numa_node = work.source->copier().numa_node(),
+                                      .origin = origin_of(work.running.of()),
                                       .hashes = as_hash_list(each.hashes()),
                                       .positions = each.pending},
                                      each.claims, each.busy);
