@@ -97,7 +97,7 @@ def test_an_unknown_path_is_not_found(server, path):
 
 
 def test_ready_status_and_config_answer(server, simple):
-    assert server.http("GET", "/ready")[0] == 200
+    eventually(lambda: server.http("GET", "/ready")[0] == 200, 20, "readiness")
     status = server.get_json("/status")
     assert isinstance(status, dict) and status
     config = server.get_json("/config")
