@@ -32,6 +32,8 @@ def start_server():
         server.start()
         client = engine.connect(server)
         eventually(lambda: client.health() == (True, ""), 30, "health")
+        # It answers while it still claims its pool; what is saved then may find no room.
+        eventually(lambda: server.http("GET", "/ready")[0] == 200, 60, "readiness")
         return server
 
     yield start

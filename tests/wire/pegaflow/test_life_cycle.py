@@ -10,7 +10,7 @@ import pytest
 
 import raw_client
 from engine import connect, hashes, kv_split
-from kvd_server import BINARY, KvdServer
+from kvd_server import BINARY, ENVIRONMENT, KvdServer
 from pegaflow.pegaflow import EngineRpcClient, PegaFlowError, QueryReady
 
 DRAIN_SECONDS = 35
@@ -162,7 +162,8 @@ def test_port_0_prints_the_ports_that_were_given(start_server):
     ["--lease-ttl-secs", "0"], ["--no-such-flag"], ["--addr", "nonsense"]])
 def test_a_flag_that_makes_no_sense_ends_with_status_2(flags):
     done = subprocess.run([BINARY, "server", "--addr", "127.0.0.1:0", "--http-addr",
-                           "127.0.0.1:0", *flags], capture_output=True, text=True, timeout=20)
+                           "127.0.0.1:0", *flags],
+                          env=ENVIRONMENT, capture_output=True, text=True, timeout=20)
     assert done.returncode == 2
     assert flags[0].lstrip("-") in done.stderr + done.stdout
 
