@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +51,75 @@ void fill(subject& s) {
   s.extras.hit_ceilings = {{"15m", 10, 100, .9}, {"1h", 20, 200, .9}};
   s.extras.queues = {{"cache", 3}, {"engine", 0}};
 }
+
+// What the published dashboards query and the published documents name.
+constexpr const char* dashboard_names[] = {
+    "pegaflow_cache_block_admission_rejections_total",
+    "pegaflow_cache_block_evictions_still_referenced_total",
+    "pegaflow_cache_block_evictions_by_class_total",
+    "pegaflow_cache_block_evictions_total",
+    "pegaflow_cache_block_hits_total",
+    "pegaflow_cache_block_insertions_total",
+    "pegaflow_cache_block_misses_total",
+    "pegaflow_cache_eviction_reclaimed_bytes_total",
+    "pegaflow_cache_residence_duration_seconds",
+    "pegaflow_cache_resident_blocks",
+    "pegaflow_cache_resident_bytes",
+    "pegaflow_cache_tier_block_requests_total",
+    "pegaflow_hll_cardinality",
+    "pegaflow_hll_estimated_hit_rate",
+    "pegaflow_hll_total_requests",
+    "pegaflow_inflight_blocks",
+    "pegaflow_inflight_bytes",
+    "pegaflow_inflight_gc_cleaned_total",
+    "pegaflow_load_bytes_total",
+    "pegaflow_load_duration_seconds",
+    "pegaflow_load_failures_total",
+    "pegaflow_metaserver_heartbeat_failures_total",
+    "pegaflow_metaserver_registration_blocks_total",
+    "pegaflow_metaserver_registration_failures_total",
+    "pegaflow_metaserver_registration_queue_full_total",
+    "pegaflow_metaserver_removal_blocks_total",
+    "pegaflow_metaserver_removal_failures_total",
+    "pegaflow_metaserver_removal_queue_full_total",
+    "pegaflow_metaserver_session_resets_total",
+    "pegaflow_metaserver_unregister_failures_total",
+    "pegaflow_pinned_for_load_unique_bytes",
+    "pegaflow_pool_alloc_failures_total",
+    "pegaflow_pool_capacity_bytes",
+    "pegaflow_pool_largest_free_bytes",
+    "pegaflow_pool_used_bytes",
+    "pegaflow_prefetch_stale_gc_total",
+    "pegaflow_prefetch_stale_gc_total_total",
+    "pegaflow_rdma_fetch_bytes_total",
+    "pegaflow_rdma_fetch_duration_seconds",
+    "pegaflow_rdma_fetch_total",
+    "pegaflow_rdma_fetch_total_total",
+    "pegaflow_rdma_qps",
+    "pegaflow_rpc_duration_seconds",
+    "pegaflow_rpc_requests_total",
+    "pegaflow_save_bytes_total",
+    "pegaflow_save_duration_seconds",
+    "pegaflow_ssd_prefetch_backpressure_blocks_total",
+    "pegaflow_ssd_prefetch_bytes_total",
+    "pegaflow_ssd_prefetch_duration_seconds",
+    "pegaflow_ssd_prefetch_failures_total",
+    "pegaflow_ssd_prefetch_inflight",
+    "pegaflow_ssd_prefetch_queue_full_total",
+    "pegaflow_ssd_prefetch_success_total",
+    "pegaflow_ssd_prefetch_throughput_bytes_per_second_per_second",
+    "pegaflow_ssd_prefetch_throughput_per_second",
+    "pegaflow_ssd_write_bytes_total",
+    "pegaflow_ssd_write_duration_seconds",
+    "pegaflow_ssd_write_failures_total",
+    "pegaflow_ssd_write_inflight",
+    "pegaflow_ssd_write_queue_full_total",
+    "pegaflow_ssd_write_queue_pending",
+    "pegaflow_ssd_write_throughput_bytes_per_second_per_second",
+    "pegaflow_ssd_write_throughput_per_second",
+    "pegaflow_transfer_lock_active",
+    "pegaflow_transfer_lock_timeouts_total",
+    "pegaflow_transfer_lock_timeouts_total_total"};
 
 std::string line_of(const std::string& text, const std::string& start) {
   const auto at = text.find("\n" + start);
@@ -126,76 +196,43 @@ TEST_CASE("every name that PegaFlow's dashboards and documents ask for is there 
   fill(s);  // the series of RPCs begin with the first call
   for (const auto& family : s.exporter.collect())
     present.insert(family.name);
-  for (const char* name : {
-           "pegaflow_cache_block_admission_rejections_total",
-           "pegaflow_cache_block_evictions_still_referenced_total",
-           "pegaflow_cache_block_evictions_by_class_total",
-           "pegaflow_cache_block_evictions_total",
-           "pegaflow_cache_block_hits_total",
-           "pegaflow_cache_block_insertions_total",
-           "pegaflow_cache_block_misses_total",
-           "pegaflow_cache_eviction_reclaimed_bytes_total",
-           "pegaflow_cache_residence_duration_seconds",
-           "pegaflow_cache_resident_blocks",
-           "pegaflow_cache_resident_bytes",
-           "pegaflow_cache_tier_block_requests_total",
-           "pegaflow_hll_cardinality",
-           "pegaflow_hll_estimated_hit_rate",
-           "pegaflow_hll_total_requests",
-           "pegaflow_inflight_blocks",
-           "pegaflow_inflight_bytes",
-           "pegaflow_inflight_gc_cleaned_total",
-           "pegaflow_load_bytes_total",
-           "pegaflow_load_duration_seconds",
-           "pegaflow_load_failures_total",
-           "pegaflow_metaserver_heartbeat_failures_total",
-           "pegaflow_metaserver_registration_blocks_total",
-           "pegaflow_metaserver_registration_failures_total",
-           "pegaflow_metaserver_registration_queue_full_total",
-           "pegaflow_metaserver_removal_blocks_total",
-           "pegaflow_metaserver_removal_failures_total",
-           "pegaflow_metaserver_removal_queue_full_total",
-           "pegaflow_metaserver_session_resets_total",
-           "pegaflow_metaserver_unregister_failures_total",
-           "pegaflow_pinned_for_load_unique_bytes",
-           "pegaflow_pool_alloc_failures_total",
-           "pegaflow_pool_capacity_bytes",
-           "pegaflow_pool_largest_free_bytes",
-           "pegaflow_pool_used_bytes",
-           "pegaflow_prefetch_stale_gc_total",
-           "pegaflow_prefetch_stale_gc_total_total",
-           "pegaflow_rdma_fetch_bytes_total",
-           "pegaflow_rdma_fetch_duration_seconds",
-           "pegaflow_rdma_fetch_total",
-           "pegaflow_rdma_fetch_total_total",
-           "pegaflow_rdma_qps",
-           "pegaflow_rpc_duration_seconds",
-           "pegaflow_rpc_requests_total",
-           "pegaflow_save_bytes_total",
-           "pegaflow_save_duration_seconds",
-           "pegaflow_ssd_prefetch_backpressure_blocks_total",
-           "pegaflow_ssd_prefetch_bytes_total",
-           "pegaflow_ssd_prefetch_duration_seconds",
-           "pegaflow_ssd_prefetch_failures_total",
-           "pegaflow_ssd_prefetch_inflight",
-           "pegaflow_ssd_prefetch_queue_full_total",
-           "pegaflow_ssd_prefetch_success_total",
-           "pegaflow_ssd_prefetch_throughput_bytes_per_second_per_second",
-           "pegaflow_ssd_prefetch_throughput_per_second",
-           "pegaflow_ssd_write_bytes_total",
-           "pegaflow_ssd_write_duration_seconds",
-           "pegaflow_ssd_write_failures_total",
-           "pegaflow_ssd_write_inflight",
-           "pegaflow_ssd_write_queue_full_total",
-           "pegaflow_ssd_write_queue_pending",
-           "pegaflow_ssd_write_throughput_bytes_per_second_per_second",
-           "pegaflow_ssd_write_throughput_per_second",
-           "pegaflow_transfer_lock_active",
-           "pegaflow_transfer_lock_timeouts_total",
-           "pegaflow_transfer_lock_timeouts_total_total",
-       }) {
+  for (const char* name : dashboard_names) {
     CAPTURE(name);
     CHECK(present.contains(name));
+  }
+}
+
+TEST_CASE("docs/metrics.md has every series with its type and HELP text, and no other") {
+  subject s;
+  fill(s);
+  std::set<std::string> exported;
+  for (const auto& family : s.exporter.collect()) {
+    const char* type = family.type == prometheus::MetricType::Counter     ? "counter"
+                       : family.type == prometheus::MetricType::Histogram ? "histogram"
+                                                                          : "gauge";
+    exported.insert("| `" + family.name + "` | " + type + " | " + family.help + " |");
+  }
+  std::ifstream page(KVD_SOURCE_DIR "/docs/metrics.md");
+  REQUIRE(page.is_open());
+  std::set<std::string> documented;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| `pegaflow_") && !line.starts_with("| `kvd_")) continue;
+    // name | type | labels | help: the labels are for people.
+    std::vector<std::string> cells;
+    std::istringstream columns(line);
+    for (std::string cell; std::getline(columns, cell, '|');)
+      cells.push_back(cell);
+    REQUIRE(cells.size() >= 5);
+    if (cells[2] == " gauge " || cells[2] == " counter " || cells[2] == " histogram ")
+      documented.insert("|" + cells[1] + "|" + cells[2] + "|" + cells[4] + "|");
+  }
+  for (const auto& line : exported) {
+    CAPTURE(line);
+    CHECK(documented.contains(line));
+  }
+  for (const auto& line : documented) {
+    CAPTURE(line);
+    CHECK(exported.contains(line));
   }
 }
 
