@@ -49,8 +49,8 @@ public:
   explicit server_world(std::uint64_t seed)
       : at_(48 << 10), world_(seed, config_),
         registry_(at_.instances, *at_.store, *at_.leases, at_.opener, control_) {
-    engine_ =
-        world_.actors().spawn(engine, &registry_, &control_, static_cast<const kvd::clock*>(&at_.time));
+    const kvd::clock* time = &at_.time;
+    engine_ = world_.actors().spawn(engine, &registry_, &control_, time);
     cache_ = world_.actors().spawn(cache, cache_parts{.store = at_.store.get(),
                                                       .leases = at_.leases.get(),
                                                       .saves = &at_.saves,

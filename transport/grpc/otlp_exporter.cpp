@@ -177,8 +177,9 @@ private:
       if (!each.points.empty()) fill_metric(each, when, *scope->add_metrics());
 
     grpc::ClientContext context;
-    const auto allowed =
-        std::min<std::chrono::milliseconds>(options_.period, limits::push_time_max);
+    // Not less than a second: a short period asks for fresh numbers, not for a hasty collector.
+    const auto allowed = std::clamp<std::chrono::milliseconds>(
+        options_.period, std::chrono::seconds(1), limits::push_time_max);
     context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                       gpr_time_from_millis(allowed.count(), GPR_TIMESPAN)));
     proto::ExportMetricsServiceResponse response;
