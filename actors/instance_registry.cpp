@@ -73,6 +73,8 @@ void instance_registry::idle(std::uint64_t serial) {
   if (at == closing_.end()) return;  // told twice
   auto ending = std::move(at->second);
   closing_.erase(at);
+  // A query that was under way when the instance closed may have granted a lease after that.
+  leases_.drop_instance(serial);
   const auto tensors = tensors_of(*ending.last);
   for (const auto& then : ending.waiting)
     then(*ending.last, tensors);

@@ -174,9 +174,10 @@ public:
                          pegaflow::QueryResponse* response) override {
     const auto timer = start(engine_method::query_prefetch);
     if (plane_.draining.load()) return answer(call, timer, to_status(draining_error()));
-    const auto of = plane_.instances.find(request->instance_id());
-    if (!of) return answer(call, timer, to_status(instance_error(request->instance_id())));
-    const auto outcome = plane_.queries.query(*of, *request, *response->mutable_ready());
+    // An instance that ends meanwhile waits for this query, and then takes its lease away.
+    const auto running = begin(request->instance_id());
+    if (!running) return answer(call, timer, to_status(running.error()));
+    const auto outcome = plane_.queries.query(running->of(), *request, *response->mutable_ready());
     if (!outcome) return answer(call, timer, to_status(outcome.error()));
     return answer(call, timer, grpc::Status::OK);
   }
