@@ -31,9 +31,9 @@ def start_server():
         started.append(server)
         server.start()
         client = engine.connect(server)
-        eventually(lambda: client.health() == (True, ""), 30, "health")
+        eventually(lambda: client.health() == (True, ""), 60, "health")
         # It answers while it still claims its pool; what is saved then may find no room.
-        eventually(lambda: server.http("GET", "/ready")[0] == 200, 60, "readiness")
+        eventually(lambda: server.http("GET", "/ready")[0] == 200, 180, "readiness")
         return server
 
     yield start

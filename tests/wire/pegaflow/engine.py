@@ -8,7 +8,7 @@ from host_memory import HostMemory, HostTensor
 from kvd_server import eventually
 from pegaflow.pegaflow import EngineRpcClient, PyLoadState, QueryReady
 
-LOAD_SECONDS = 30
+LOAD_SECONDS = 90
 
 
 def hashes(count, salt="", size=32):

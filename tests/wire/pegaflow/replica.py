@@ -129,7 +129,7 @@ class Replica:
         self.step(scheduler_output())
         for worker in self.workers:
             eventually(lambda w=worker: request.request_id in (w.get_finished(set())[1] or ()),
-                       30, f"the load of {request.request_id}")
+                       90, f"the load of {request.request_id}")
 
     def finish(self, request, ids_by_group):
         """Ends the request and waits for its saves."""
@@ -146,7 +146,7 @@ class Replica:
                               if request.request_id not in (w.get_finished(done)[0] or ())]
                 return not waiting
 
-            eventually(saved, 30, f"the saves of {request.request_id}")
+            eventually(saved, 90, f"the saves of {request.request_id}")
             reports = [report() for report in (getattr(worker, "build_connector_worker_meta", None)
                                                for worker in self.workers) if report]
             self.scheduler.update_connector_output(SimpleNamespace(

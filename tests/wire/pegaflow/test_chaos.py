@@ -30,7 +30,7 @@ def expect_nothing_held(server):
         return not last["held"]
 
     try:
-        eventually(given_back, 20, "the return of every lease and pin")
+        eventually(given_back, 60, "the return of every lease and pin")
     except AssertionError as late:
         raise AssertionError(f"{late}: {last}") from None
 
@@ -55,7 +55,7 @@ def test_engines_killed_in_the_middle_leave_nothing_behind(start_server):
         for process in processes:
             process.wait()
             remove_memories(process.pid)
-        eventually(lambda: server.instances() == [], 20, "the end of all four")
+        eventually(lambda: server.instances() == [], 60, "the end of all four")
     expect_nothing_held(server)
     eventually(lambda: server.log.count("dropped 3 CUDA tensors for instance") == 6 * 4, 5,
                "a line about each death")
@@ -103,7 +103,7 @@ def test_an_instance_that_ends_under_load_ends_cleanly(server, make_worker, how)
         elif how == "cleanup":
             assert server.http("POST", "/instances/cleanup?id=engine", b"")[0] == 200
         del watcher
-        eventually(lambda: server.instances() == [], 20, "the end of the instance")
+        eventually(lambda: server.instances() == [], 60, "the end of the instance")
     stop.set()
     for thread in threads:
         thread.join(60)

@@ -97,7 +97,7 @@ def test_an_unknown_path_is_not_found(server, path):
 
 
 def test_ready_status_and_config_answer(server, simple):
-    eventually(lambda: server.http("GET", "/ready")[0] == 200, 20, "readiness")
+    eventually(lambda: server.http("GET", "/ready")[0] == 200, 180, "readiness")
     status = server.get_json("/status")
     assert isinstance(status, dict) and status
     config = server.get_json("/config")
@@ -119,7 +119,7 @@ def test_the_openapi_document_lists_every_endpoint(server):
 def send(server, raw):
     """The first line of the answer to raw bytes; '' when the server just closes."""
     host, port = server.http_address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(raw)
         return connection.recv(4096).decode("latin1").split("\r\n")[0]
 

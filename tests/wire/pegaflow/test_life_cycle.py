@@ -13,7 +13,7 @@ from engine import connect, hashes, kv_split
 from kvd_server import BINARY, ENVIRONMENT, KvdServer
 from pegaflow.pegaflow import EngineRpcClient, PegaFlowError, QueryReady
 
-DRAIN_SECONDS = 35
+DRAIN_SECONDS = 60
 
 
 def end(server, seconds=DRAIN_SECONDS):
@@ -58,7 +58,7 @@ def test_a_second_signal_ends_the_server_at_once(server, client, simple):
     client.start_session_watcher("engine", "model", 1, 1)
     server.signal(signal.SIGTERM)
     server.signal(signal.SIGTERM)
-    end(server, 5)
+    end(server, 20)
 
 
 def test_leases_and_clients_at_work_do_not_hold_up_the_end(server, simple):
@@ -143,7 +143,7 @@ def test_a_port_in_use_is_named_before_the_pool_is_claimed(server, option):
     """user-reports 55."""
     taken = {"addr": server.grpc_address, "http": server.http_address}[option]
     second = KvdServer(**{option: taken})
-    status = second.wait_exit(15)
+    status = second.wait_exit(60)
     assert status == 1, second.log
     assert taken in second.log
     assert re.search("in use|another server", second.log, re.I), second.log
@@ -163,7 +163,7 @@ def test_port_0_prints_the_ports_that_were_given(start_server):
 def test_a_flag_that_makes_no_sense_ends_with_status_2(flags):
     done = subprocess.run([BINARY, "server", "--addr", "127.0.0.1:0", "--http-addr",
                            "127.0.0.1:0", *flags],
-                          env=ENVIRONMENT, capture_output=True, text=True, timeout=20)
+                          env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert flags[0].lstrip("-") in done.stderr + done.stdout
 
@@ -177,17 +177,17 @@ def test_calls_for_peers_say_that_none_is_configured(server):
         code, text = raw_client.refusal(call, request)
         assert code.name == "FAILED_PRECONDITION" and "configured" in text
     answer = stub.ReleaseTransferLock(
-        pb.ReleaseTransferLockRequest(transfer_session_id="none"), timeout=10)
+        pb.ReleaseTransferLockRequest(transfer_session_id="none"), timeout=60)
     assert answer.status.ok and answer.released_blocks == 0
 
 
 def test_every_answer_carries_a_status(server, simple):
     stub, _ = raw_client.connect(server)
     pb = raw_client.pb
-    assert stub.Health(pb.HealthRequest(), timeout=10).status.ok
-    assert stub.Save(pb.SaveRequest(instance_id="engine"), timeout=10).status.ok
-    ready = stub.QueryPrefetch(pb.QueryRequest(instance_id="engine", req_id="r"), timeout=10)
+    assert stub.Health(pb.HealthRequest(), timeout=60).status.ok
+    assert stub.Save(pb.SaveRequest(instance_id="engine"), timeout=60).status.ok
+    ready = stub.QueryPrefetch(pb.QueryRequest(instance_id="engine", req_id="r"), timeout=60)
     assert ready.WhichOneof("outcome") == "ready" and ready.ready.lease == b""
-    assert stub.UnregisterContext(pb.UnregisterRequest(instance_id="engine"), timeout=10).status.ok
-    assert stub.Shutdown(pb.ShutdownRequest(), timeout=10).status.ok
+    assert stub.UnregisterContext(pb.UnregisterRequest(instance_id="engine"), timeout=60).status.ok
+    assert stub.Shutdown(pb.ShutdownRequest(), timeout=60).status.ok
     assert end(server) == 0

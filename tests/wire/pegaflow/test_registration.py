@@ -65,7 +65,7 @@ def test_arrays_of_different_lengths_are_an_argument_error(server, worker):
 def test_every_client_version_is_served(server, worker, version):
     stub, _ = raw_client.connect(server)
     request = raw_client.registration(worker, client_version=version)
-    assert stub.RegisterContextBatch(request, timeout=10).status.ok
+    assert stub.RegisterContextBatch(request, timeout=60).status.ok
     worker.save([0], hashes(1))
     assert worker.query(hashes(1)).num_hit_blocks == 1
 
@@ -74,7 +74,7 @@ def test_every_client_version_is_served(server, worker, version):
 def test_every_transfer_mode_is_served(server, worker, mode):
     stub, _ = raw_client.connect(server)
     request = raw_client.registration(worker, transfer_mode=mode)
-    assert stub.RegisterContextBatch(request, timeout=10).status.ok
+    assert stub.RegisterContextBatch(request, timeout=60).status.ok
 
 
 def test_unknown_fields_are_skipped(server, worker):
@@ -83,7 +83,7 @@ def test_unknown_fields_are_skipped(server, worker):
     encoded = raw_client.registration(worker).SerializeToString()
     encoded += bytes([0xA2, 0x06, 3]) + b"new" + bytes([0xA8, 0x06, 1])  # fields 100 and 101
     call = channel.unary_unary("/pegaflow.Engine/RegisterContextBatch")
-    assert raw_client.pb.RegisterContextResponse.FromString(call(encoded, timeout=10)).status.ok
+    assert raw_client.pb.RegisterContextResponse.FromString(call(encoded, timeout=60)).status.ok
 
 
 def test_a_device_registers_once(worker):
