@@ -9,6 +9,7 @@
 #include "core/limits.hpp"
 #include "core/log.hpp"
 #include "transport/engine/registration.hpp"
+#include "transport/grpc/message_pool.hpp"
 #include "transport/grpc/status.hpp"
 
 namespace kvd {
@@ -120,7 +121,11 @@ public:
 
 class service final : public pegaflow::Engine::CallbackService {
 public:
-  explicit service(engine_plane plane) : plane_(std::move(plane)), saves_(limits::copy_jobs_max) {}
+  explicit service(engine_plane plane) : plane_(std::move(plane)), saves_(limits::copy_jobs_max) {
+    SetMessageAllocatorFor_QueryPrefetch(&query_messages_);
+    SetMessageAllocatorFor_Save(&save_messages_);
+    SetMessageAllocatorFor_Load(&load_messages_);
+  }
 
   reactor* RegisterContextBatch(context* call, const pegaflow::RegisterContextRequest* request,
                                 pegaflow::RegisterContextResponse* response) override {
@@ -279,6 +284,9 @@ private:
     };
   }
 
+  message_pool<pegaflow::QueryRequest, pegaflow::QueryResponse> query_messages_;
+  message_pool<pegaflow::SaveRequest, pegaflow::SaveResponse> save_messages_;
+  message_pool<pegaflow::LoadRequest, pegaflow::LoadResponse> load_messages_;
   engine_plane plane_;
   job_pool<save_call> saves_;
   std::atomic<std::uint64_t> session_token_{0};
