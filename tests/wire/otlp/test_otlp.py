@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
 PUSH = os.environ["KVD_PUSH_METRICS"]
+KVD = os.environ["KVD_BINARY"]
 
 
 class Collector(service_grpc.MetricsServiceServicer):
@@ -160,3 +161,56 @@ def test_an_endpoint_that_cannot_be_is_refused():
         ended = push_to(endpoint)
         assert ended.returncode == 2, endpoint
         assert f"'{endpoint}'" in ended.stderr
+
+
+@pytest.fixture
+def start_server(collector):
+    """`kvd server` that pushes to the collector; it must obey SIGTERM and exit with 0."""
+    started = []
+
+    def start(period_seconds):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("KVD_")}
+        process = subprocess.Popen(
+            [KVD, "server", "--addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
+             "--pool-size", "16mb", "--metrics-period-secs", str(period_seconds),
+             "--metrics-otel-endpoint", f"http://127.0.0.1:{collector.port}"],
+            env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        assert any("listening grpc=" in line for line in process.stderr), "it never listened"
+        return process
+
+    yield start
+    for process in started:
+        process.terminate()
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert process.returncode == 0
+
+
+def named_metrics(request):
+    return {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}
+
+
+def test_the_server_role_pushes_every_period_with_one_start_time(start_server, collector):
+    start_server(period_seconds=1)
+    first = collector.requests.get(timeout=60)
+    second = collector.requests.get(timeout=60)
+    assert unknown_bytes(first) == 0
+    points = [named_metrics(each)["kvd_lease_expirations"].sum.data_points[0]
+              for each in (first, second)]
+    assert points[0].start_time_unix_nano == points[1].start_time_unix_nano
+    assert points[0].time_unix_nano < points[1].time_unix_nano
+    assert "pegaflow_hll_cardinality" in named_metrics(first)
+    windows = {attributes(one)["window"]
+               for one in named_metrics(first)["pegaflow_hll_cardinality"].gauge.data_points}
+    assert windows == {"15m", "1h", "1d"}
+
+
+def test_the_server_role_pushes_once_more_when_it_ends(start_server, collector):
+    server = start_server(period_seconds=3600)
+    assert collector.requests.empty()
+    server.terminate()
+    assert server.wait(60) == 0
+    assert "kvd_ready" in named_metrics(collector.requests.get(timeout=60))
