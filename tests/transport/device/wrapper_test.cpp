@@ -304,7 +304,7 @@ TEST_CASE("every truncation and every changed byte of a real pickle is answered"
       refusal(bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
     }
     seeded_random random(11);
-    for (int round = 0; round < 20000; ++round) {
+    for (int round = 0; round < 2000; ++round) {
       auto changed = whole;
       for (std::uint64_t i = 0; i <= random.below(3); ++i) {
         changed[random.below(changed.size())] = static_cast<std::byte>(random.below(256));
