@@ -208,6 +208,8 @@ server_node::~server_node() {
   if (grpc_) grpc_->stop(listener_grace_ms);
   if (http_) http_->stop(listener_grace_ms);
   if (pusher_) pusher_->stop();
+  // Then the copy threads: what they call back (store, paths, actors) is all still there.
+  device_.reset();
   if (store_) store_->on_pressure({});
   if (actors_) {
     caf::anon_send(engine_, message::stop{});

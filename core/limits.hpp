@@ -38,6 +38,8 @@ inline constexpr std::size_t hash_bytes_max = 64;
 inline constexpr std::size_t instances_max = 1024;
 // Blocks that the index can hold: 64 Mi records are 6 GiB of index.
 inline constexpr std::uint64_t blocks_max = std::uint64_t{1} << 26;
+// Blocks that a registration makes tables for at once: about 100 MiB of policy and buckets.
+inline constexpr std::uint64_t blocks_planned_max = std::uint64_t{4} << 20;
 // (namespace, group, layout) triples ever seen; they are never forgotten.
 inline constexpr std::size_t scopes_max = 1 << 16;
 inline constexpr std::uint32_t world_size_max = 4096;

@@ -67,8 +67,10 @@ result<scope_id> block_store::open_scope(std::string_view namespace_name, std::u
   const auto fit = std::min<std::uint64_t>(pool_.capacity_bytes() / fresh->block_bytes + 1,
                                            table_.records_max());
   // Blocks of the new layout at most, and as many again for what other layouts still hold.
-  const auto expected =
-      std::min(std::max(blocks_expected_, static_cast<std::uint32_t>(fit)), table_.records_max());
+  // Tiny parts in a large pool could be tens of millions of blocks; tables for those grow when they
+  // come, not because somebody registered such a layout.
+  const auto planned = std::min<std::uint64_t>(fit, limits::blocks_planned_max);
+  const auto expected = std::max(blocks_expected_, static_cast<std::uint32_t>(planned));
   if (expected > blocks_expected_) {
     blocks_expected_ = expected;
     table_.expect(expected);
