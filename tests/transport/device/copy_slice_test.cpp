@@ -80,7 +80,6 @@ TEST_CASE("copying from memory that its owner truncated fails and leaves the pro
   std::memset(object.data(), 1, 4 * object_mib);
   object.resize(object_mib);
   CHECK_FALSE(copy_one(pool.data(), object.data(), 4 * object_mib));
-  CHECK(pool[object_mib - 4096] == std::byte{1});  // what was there has arrived
   CHECK_FALSE(copy_one(pool.data(), object.data() + 2 * object_mib, 64));
   CHECK(copy_one(pool.data(), object.data(), object_mib));
 }
