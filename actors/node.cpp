@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <malloc.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -107,10 +108,18 @@ private:
   time_point deadline_{};
 };
 
+void keep_freed_memory() {
+  // A request of 10,000 hashes is a buffer of 340 KB. Left alone, malloc maps, faults in and unmaps
+  // each one; so it keeps up to 64 MiB that are free for the next.
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+
 }  // namespace
 
 int run_server(const server_options& options) {
   log::set_level(options.log_level);
+  keep_freed_memory();
   const descriptor signals(open_signals());
   const descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (signals.get() < 0 || wake.get() < 0) {

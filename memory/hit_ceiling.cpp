@@ -6,6 +6,7 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include "core/limits.hpp"
 
@@ -14,23 +15,6 @@ namespace kvd {
 namespace {
 
 using std::chrono::seconds;
-
-// The element hash is PegaFlow's, so that the registers of a mixed fleet can be merged: FNV-1a over
-// (8-byte little-endian length of the namespace, namespace, block hash), then splitmix64's finish.
-constexpr std::uint64_t fnv_offset = 0xcbf29ce484222325U;
-constexpr std::uint64_t fnv_prime = 0x100000001b3U;
-
-std::uint64_t fnv1a(std::uint64_t state, std::string_view bytes) noexcept {
-  for (const char byte : bytes)
-    state = (state ^ static_cast<unsigned char>(byte)) * fnv_prime;
-  return state;
-}
-
-std::uint64_t splitmix64_finish(std::uint64_t x) noexcept {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
 
 constexpr seconds slot_shortest{60};
 constexpr seconds slot_longest{3600};
@@ -156,10 +140,7 @@ hit_ceiling::slot& hit_ceiling::current(window& of, time_point now) noexcept {
 
 hit_ceiling::query hit_ceiling::begin(std::string_view name_space, std::uint64_t blocks) noexcept {
   query out;
-  char length[8];
-  for (std::size_t i = 0; i < sizeof(length); ++i)
-    length[i] = static_cast<char>((std::uint64_t{name_space.size()} >> (8 * i)) & 0xFF);
-  out.prefix_ = fnv1a(fnv1a(fnv_offset, {length, sizeof(length)}), name_space);
+  out.seed_ = XXH3_64bits(name_space.data(), name_space.size());
   out.bits_ = bits_;
   out.windows_ = windows_.size();
   const auto now = time_.now();
@@ -172,7 +153,7 @@ hit_ceiling::query hit_ceiling::begin(std::string_view name_space, std::uint64_t
 }
 
 void hit_ceiling::query::miss(std::string_view hash) noexcept {
-  const auto element = splitmix64_finish(fnv1a(prefix_, hash));
+  const auto element = XXH3_64bits_withSeed(hash.data(), hash.size(), seed_);
   const auto index = static_cast<std::size_t>(element >> (64 - bits_));
   // The bit behind the rest bounds the rank at 64 - bits + 1.
   const auto rest = (element << bits_) | (std::uint64_t{1} << (bits_ - 1));

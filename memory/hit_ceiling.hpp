@@ -58,7 +58,7 @@ public:
 
   private:
     friend class hit_ceiling;
-    std::uint64_t prefix_ = 0;  // hash state after the namespace
+    std::uint64_t seed_ = 0;  // of the namespace
     unsigned bits_ = 0;
     std::size_t windows_ = 0;
     std::array<std::atomic<std::uint8_t>*, windows_max> registers_{};

@@ -1,6 +1,8 @@
 #pragma once
 // Block hashes as a request carries them: checked once, then used where they lie.
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <google/protobuf/repeated_ptr_field.h>
 
@@ -22,13 +24,13 @@ inline result<void> check_hashes(const repeated_bytes& hashes) {
     return fail(errc::invalid_argument, fmt::format("{} block_hashes, limit {}", hashes.size(),
                                                     limits::hashes_per_query_max));
   }
-  for (int i = 0; i < hashes.size(); ++i) {
-    const auto bytes = hashes[i].size();
-    if (bytes == 0 || bytes > limits::hash_bytes_max) {
-      return fail(errc::invalid_argument,
-                  fmt::format("block_hashes[{}] has {} bytes; 1 to {} are allowed", i, bytes,
-                              limits::hash_bytes_max));
-    }
+  const auto wrong = std::find_if(hashes.begin(), hashes.end(), [](const std::string& hash) {
+    return hash.empty() || hash.size() > limits::hash_bytes_max;
+  });
+  if (wrong != hashes.end()) {
+    return fail(errc::invalid_argument,
+                fmt::format("block_hashes[{}] has {} bytes; 1 to {} are allowed",
+                            wrong - hashes.begin(), wrong->size(), limits::hash_bytes_max));
   }
   return {};
 }

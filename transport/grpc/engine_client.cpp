@@ -1,6 +1,7 @@
 #include "transport/grpc/engine_client.hpp"
 
 #include <fmt/format.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "core/limits.hpp"
@@ -12,6 +13,7 @@ namespace {
 
 // A save of gigabytes into a full pool takes seconds; longer than this is a hang.
 constexpr std::chrono::seconds call_timeout{60};
+constexpr char query_method[] = "/pegaflow.Engine/QueryPrefetch";
 
 errc code_of(grpc::StatusCode code) noexcept {
   switch (code) {
@@ -56,7 +58,7 @@ struct engine_client::connection {
 };
 
 struct engine_client::prepared_query::request {
-  pegaflow::QueryRequest message;
+  grpc::ByteBuffer bytes;  // serialised
 };
 
 struct engine_client::session::stream {
@@ -199,22 +201,36 @@ result<void> engine_client::release(std::string_view lease) {
 engine_client::prepared_query engine_client::prepare_query(const std::string& instance_id,
                                                            const std::string& req_id,
                                                            std::span<const std::string> hashes) {
-  prepared_query prepared;
-  auto& message = prepared.request_->message;
+  pegaflow::QueryRequest message;
   message.set_instance_id(instance_id);
   message.set_req_id(req_id);
   for (const auto& hash : hashes)
     message.add_block_hashes(hash);
+  prepared_query prepared;
+  const grpc::Slice bytes(message.SerializeAsString());
+  prepared.request_->bytes = grpc::ByteBuffer(&bytes, 1);
   return prepared;
 }
 
 result<engine_answer> engine_client::query(const prepared_query& prepared) {
   grpc::ClientContext context;
   set_deadline(context);
-  pegaflow::QueryResponse answer;
-  const auto status =
-      connection_->stub->QueryPrefetch(&context, prepared.request_->message, &answer);
+  // The generated stub would serialise the message again in each call.
+  grpc::CompletionQueue done;
+  grpc::GenericStub stub(connection_->channel);
+  const auto call = stub.PrepareUnaryCall(&context, query_method, prepared.request_->bytes, &done);
+  grpc::ByteBuffer bytes;
+  grpc::Status status;
+  call->StartCall();
+  call->Finish(&bytes, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  done.Next(&tag, &ok);
   if (!status.ok()) return refused("QueryPrefetch", status);
+  pegaflow::QueryResponse answer;
+  const auto parsed =
+      grpc::SerializationTraits<pegaflow::QueryResponse>::Deserialize(&bytes, &answer);
+  if (!parsed.ok()) return refused("QueryPrefetch", parsed);
   switch (answer.outcome_case()) {
   case pegaflow::QueryResponse::kLoading: return engine_answer{true, 0, {}};
   case pegaflow::QueryResponse::kReady:
