@@ -8,5 +8,11 @@ if [ ! -d "$seeds" ]; then
   exit 1
 fi
 mkdir -p "$found"
-exec "$target" -max_total_time="${KVD_FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 \
-  -max_len=65536 -print_final_stats=1 -artifact_prefix="$found/" "$found" "$seeds"
+status=0
+"$target" -max_total_time="${KVD_FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 \
+  -max_len=65536 -print_final_stats=1 -artifact_prefix="$found/" "$found" "$seeds" || status=$?
+# The input itself, for whoever has only this log.
+for input in "$found"/crash-* "$found"/leak-* "$found"/timeout-* "$found"/oom-*; do
+  [ -e "$input" ] && echo "Base64: $(basename "$input") $(head -c 3000 "$input" | base64 -w 0)"
+done
+exit "$status"

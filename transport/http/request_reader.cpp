@@ -100,7 +100,8 @@ request_reader::state request_reader::parse() {
     if (ec == beast::http::error::header_limit || header_too_long)
       return parts_->refuse(
           431, fmt::format("the header is over {} bytes\n", limits::http_header_bytes_max));
-    if (ec == beast::http::error::need_more) {
+    idle_steps = used == 0 ? idle_steps + 1 : 0;
+    if (ec == beast::http::error::need_more || (!ec && !parser.is_done() && idle_steps > 1)) {
       // A full buffer that still makes no whole chunk header never will.
       if (buffer.size() < buffer.max_size()) return state::need_more;
       return parts_->refuse(400, "malformed request: a chunk header without an end\n");
@@ -110,8 +111,7 @@ request_reader::state request_reader::parse() {
           413, fmt::format("the body is over {} bytes\n", limits::http_body_bytes_max));
     if (ec) return parts_->refuse(400, fmt::format("malformed request: {}\n", ec.message()));
     if (parser.is_done()) return parts_->take();
-    idle_steps = used == 0 ? idle_steps + 1 : 0;
-    if (idle_steps > 1 || buffer.size() == 0) return state::need_more;
+    if (buffer.size() == 0) return state::need_more;
   }
 }
 

@@ -60,7 +60,7 @@ def test_layers_inside_one_shared_object_keep_apart(client, make_worker):
 
 
 def test_hashes_of_16_to_48_bytes_are_keys(simple):
-    for size in (16, 32, 48):
+    for size in (16, 32, 48, 64):
         keys = [(key * 2)[:size] for key in hashes(2, f"size {size}")]
         simple.save([0, 1], keys)
         assert simple.query(keys).num_hit_blocks == 2
