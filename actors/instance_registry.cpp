@@ -75,6 +75,7 @@ void instance_registry::idle(std::uint64_t serial) {
   closing_.erase(at);
   // A query that was under way when the instance closed may have granted a lease after that.
   leases_.drop_instance(serial);
+  if (told_gone_) told_gone_(serial);
   const auto tensors = tensors_of(*ending.last);
   for (const auto& then : ending.waiting)
     then(*ending.last, tensors);

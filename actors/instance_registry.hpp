@@ -33,6 +33,9 @@ public:
                     device_opener& opener, control_metrics& metrics)
       : table_(table), store_(store), leases_(leases), opener_(opener), metrics_(metrics) {}
 
+  // `told` is called, on the actor's thread, with the serial of each instance that is gone.
+  void on_gone(std::function<void(std::uint64_t)> told) { told_gone_ = std::move(told); }
+
   result<void> register_worker(const pegaflow::RegisterContextRequest& request,
                                const idle_notice& when_idle);
   // Answered when it is gone; instance_missing when there is none.
@@ -58,6 +61,7 @@ private:
   lease_table& leases_;
   device_opener& opener_;
   control_metrics& metrics_;
+  std::function<void(std::uint64_t)> told_gone_;
   std::map<std::string, std::shared_ptr<const instance>> open_;
   std::map<std::uint64_t, closing> closing_;       // by serial
   std::map<std::string, std::uint64_t> sessions_;  // newest token of each instance id

@@ -3,6 +3,7 @@
 //
 // ENGINE owns registrations and sessions: which instances exist, what they wait for to close.
 // CACHE owns upkeep of the block store: background eviction, expiry, cleanup.
+// SSD owns the life of the SSD tier: which fetches are given up, when it is switched on again.
 //
 // Senders are gRPC, HTTP and copy threads, so answers travel as `reply` objects inside the messages
 // (they answer themselves when dropped) and no message needs a CAF response. No message carries
@@ -69,6 +70,10 @@ struct tick {};
 struct cleanup_memory {
   reply<block_store::cleanup> answer;
 };
+// An instance is gone: nobody waits for its fetches.
+struct instance_gone {
+  std::uint64_t serial;
+};
 // No more work comes; the actor ends.
 struct stop {};
 
@@ -85,6 +90,10 @@ using cache_actor =
     caf::typed_actor<caf::reacts_to<message::trim>, caf::reacts_to<message::tick>,
                      caf::reacts_to<message::cleanup_memory>, caf::reacts_to<message::stop>>;
 
+using ssd_actor =
+    caf::typed_actor<caf::reacts_to<message::tick>, caf::reacts_to<message::instance_gone>,
+                     caf::reacts_to<message::stop>>;
+
 }  // namespace kvd
 
 CAF_BEGIN_TYPE_ID_BLOCK(kvd, first_custom_type_id)
@@ -97,6 +106,7 @@ CAF_ADD_TYPE_ID(kvd, (kvd::message::cleanup_instances))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::trim))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::tick))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::cleanup_memory))
+CAF_ADD_TYPE_ID(kvd, (kvd::message::instance_gone))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::stop))
 CAF_END_TYPE_ID_BLOCK(kvd)
 
@@ -110,4 +120,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::cleanup_instances)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::trim)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::cleanup_memory)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::instance_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::stop)

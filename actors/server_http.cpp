@@ -71,6 +71,26 @@ json::array instances_json(const instance_table& table) {
   return all;
 }
 
+json::object ssd_json(const ssd_tier& tier, const ssd_metrics& metrics) {
+  const auto now = tier.status();
+  json::array files;
+  for (const auto& each : now.files) {
+    files.push_back({{"backend", each.backend},
+                     {"records", each.log.records},
+                     {"record_bytes", each.log.record_bytes},
+                     {"capacity_bytes", each.log.capacity_bytes},
+                     {"segments", each.log.segments},
+                     {"segments_free", each.log.segments_free},
+                     {"segments_reclaimed", each.log.segments_reclaimed},
+                     {"records_corrupt", each.log.records_corrupt},
+                     {"index_bytes", each.log.index_bytes}});
+  }
+  return {{"on", now.on},
+          {"why_off", now.why_off},
+          {"write_backlog", metrics.write_queue.value() + metrics.writes_inflight.value()},
+          {"files", std::move(files)}};
+}
+
 json::array ceiling_json(const hit_ceiling& ceiling) {
   json::array all;
   for (const auto& each : ceiling.read()) {
@@ -152,7 +172,7 @@ std::string server_http::status_json() {
       std::chrono::duration_cast<std::chrono::seconds>(view_.time.now() - started_).count();
   const auto at = health();
   const char* state = view_.draining.load() ? "draining" : at.started ? "serving" : "starting";
-  const json::object status{
+  json::object status{
       {"version", KVD_VERSION},
       {"boot_id", view_.boot_id},
       {"uptime_seconds", uptime},
@@ -170,6 +190,7 @@ std::string server_http::status_json() {
                             {"save_bytes", view_.metrics.copy.save_bytes.value()},
                             {"load_bytes", view_.metrics.copy.load_bytes.value()}}},
   };
+  if (view_.ssd != nullptr) status["ssd"] = ssd_json(*view_.ssd, view_.metrics.ssd);
   return json::serialize(status);
 }
 

@@ -14,6 +14,7 @@
 #include "memory/arena.hpp"
 #include "memory/hit_ceiling.hpp"
 #include "memory/slab_pool.hpp"
+#include "storage/ssd_tier.hpp"
 #include "transport/engine/instance.hpp"
 
 namespace kvd {
@@ -28,6 +29,7 @@ struct server_view {
   const block_store& store;
   const instance_table& instances;
   const hit_ceiling& ceiling;
+  const ssd_tier* ssd;  // null: none
   const std::atomic<bool>& draining;
   // Pushes that a collector took, and that failed; null when nothing is pushed.
   std::function<const otlp::exporter*()> pusher;

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <thread>
 
+#include <caf/actor_cast.hpp>
 #include <caf/send.hpp>
 #include <fmt/format.h>
 
 #include "actors/cache.hpp"
 #include "actors/engine.hpp"
+#include "actors/ssd.hpp"
+#include "actors/ssd_files.hpp"
 #include "core/limits.hpp"
 #include "core/log.hpp"
 #include "transport/http/listen_address.hpp"
@@ -18,6 +21,11 @@ namespace {
 
 // Threads that actors run on: two actors, never busy for long.
 constexpr std::size_t actor_threads = 2;
+// Of the pool, in parts of 1000, that saves leave to what comes up from SSD.
+constexpr std::uint32_t fetch_reserve = 20;
+// Background eviction starts above the one and stops below the other, in parts of 1000.
+constexpr std::uint32_t high_watermark = 985;
+constexpr std::uint32_t low_watermark = 970;
 // More copy threads than this only fight for the memory bus.
 constexpr unsigned copy_threads_max = 8;
 // Calls that are still open when everything has drained are sessions; they need no more time.
@@ -54,6 +62,7 @@ result<std::unique_ptr<server_node>> server_node::create(const server_options& o
   std::unique_ptr<server_node> node(new server_node(options, std::move(on_shutdown)));
   if (auto claimed = node->claim_memory(); !claimed) return tl::unexpected(claimed.error());
   if (auto built = node->build_store(); !built) return tl::unexpected(built.error());
+  if (auto opened = node->open_ssd(); !opened) return tl::unexpected(opened.error());
   node->build_plane();
   if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
   if (auto pushing = node->start_pushing(); !pushing) return tl::unexpected(pushing.error());
@@ -97,6 +106,7 @@ result<void> server_node::build_store() {
   const auto name = options_.enable_lfu_admission ? "tinylfu" : options_.eviction_policy;
   auto policy = make_eviction_policy(name);
   if (!policy) return tl::unexpected(policy.error());
+  const auto reserve = options_.ssd_cache_paths.empty() ? 0 : fetch_reserve;
   const auto records = pool_->capacity_bytes() / limits::pool_unit_bytes;
   store_ = std::make_unique<block_store>(
       block_store::options{
@@ -104,6 +114,9 @@ result<void> server_node::build_store() {
               static_cast<std::uint32_t>(std::min<std::uint64_t>(records, limits::blocks_max)),
           .hash_seed = random_.next(),
           .check_admission = (*policy)->name() == "tinylfu",
+          .high_watermark = high_watermark - reserve,
+          .low_watermark = low_watermark - reserve,
+          .fetch_reserve = reserve,
       },
       *pool_, std::move(*policy), clock_, metrics_.store);
   leases_ =
@@ -116,9 +129,25 @@ result<void> server_node::build_store() {
   return {};
 }
 
+result<void> server_node::open_ssd() {
+  if (options_.ssd_cache_paths.empty()) return {};
+  auto files = open_ssd_files(options_, random_, clock_);
+  if (!files) return tl::unexpected(files.error());
+  ssd_ = std::make_unique<ssd_tier>(
+      ssd_tier_options{.write_queue_batches = options_.ssd_write_queue_depth,
+                       .writes_inflight = options_.ssd_write_inflight,
+                       .fetch_queue = options_.ssd_prefetch_queue_depth,
+                       .reads_inflight = options_.ssd_prefetch_inflight,
+                       .fetch_blocks_max = options_.max_prefetch_blocks},
+      std::move(*files), *store_, clock_, metrics_.ssd);
+  store_->on_sealed(
+      [to = ssd_.get()](std::span<const sealed_block> blocks) { to->sealed(blocks); });
+  return {};
+}
+
 void server_node::build_plane() {
   instances_ = std::make_unique<instance_table>();
-  queries_ = std::make_unique<query_path>(*store_, *leases_, observer_.get());
+  queries_ = std::make_unique<query_path>(*store_, *leases_, observer_.get(), ssd_.get());
   saves_ = std::make_unique<save_path>(*store_, clock_, metrics_.copy);
   loads_ = std::make_unique<load_path>(*store_, *leases_, clock_, metrics_.copy);
   device_ = std::make_unique<host_device>(host_device_options{.threads = copy_threads(options_),
@@ -137,6 +166,16 @@ void server_node::build_plane() {
                                              .instances = instances_.get(),
                                              .time = &clock_,
                                              .metrics = &metrics_.control});
+  if (ssd_) {
+    ssd_life_ =
+        actors_->spawn(keep_ssd, ssd_.get(), &metrics_.control, static_cast<const clock*>(&clock_));
+    // The registry outlives the actors, so it holds no strong handle.
+    registry_->on_gone([weak = caf::actor_cast<caf::weak_actor_ptr>(ssd_life_)](auto serial) {
+      if (auto to = caf::actor_cast<ssd_actor>(weak)) {
+        caf::anon_send(to, message::instance_gone{serial});
+      }
+    });
+  }
   store_->on_pressure([to = cache_] { caf::anon_send(to, message::trim{}); });
   control_ = std::make_unique<engine_adapter>(engine_, on_shutdown_);
 }
@@ -150,6 +189,7 @@ result<void> server_node::listen() {
                                                        .store = *store_,
                                                        .instances = *instances_,
                                                        .ceiling = *ceiling_,
+                                                       .ssd = ssd_.get(),
                                                        .draining = draining_,
                                                        .pusher = [this] { return pushing_.load(); },
                                                        .boot_id = boot_id_,
@@ -196,7 +236,7 @@ void server_node::begin_drain() noexcept {
 }
 
 bool server_node::drained() const noexcept {
-  return loads_->running() == 0 && saves_->running() == 0;
+  return loads_->running() == 0 && saves_->running() == 0 && (!ssd_ || ssd_->quiet());
 }
 
 server_node::~server_node() {
@@ -214,8 +254,10 @@ server_node::~server_node() {
   if (actors_) {
     caf::anon_send(engine_, message::stop{});
     caf::anon_send(cache_, message::stop{});
+    if (ssd_life_) caf::anon_send(ssd_life_, message::stop{});
     engine_ = nullptr;
     cache_ = nullptr;
+    ssd_life_ = nullptr;
   }
   control_.reset();
   http_.reset();

@@ -28,6 +28,7 @@
 #include "memory/lease_table.hpp"
 #include "memory/numa.hpp"
 #include "memory/slab_pool.hpp"
+#include "storage/ssd_tier.hpp"
 #include "transport/device/host_device.hpp"
 #include "transport/device/host_memory.hpp"
 #include "transport/engine/load_path.hpp"
@@ -67,6 +68,7 @@ private:
   server_node(const server_options& options, std::function<void()> on_shutdown);
   result<void> claim_memory();
   result<void> build_store();
+  result<void> open_ssd();
   void build_plane();
   result<void> listen();
   result<void> start_pushing();
@@ -89,6 +91,9 @@ private:
   std::unique_ptr<hit_ceiling> ceiling_;
   std::unique_ptr<ceiling_observer> observer_;
 
+  // Its threads end before the store that they write from and read into.
+  std::unique_ptr<ssd_tier> ssd_;
+
   // The copy threads end before the paths whose callbacks they call.
   std::unique_ptr<instance_table> instances_;
   std::unique_ptr<query_path> queries_;
@@ -102,6 +107,7 @@ private:
   std::unique_ptr<caf::actor_system> actors_;
   engine_actor engine_;
   cache_actor cache_;
+  ssd_actor ssd_life_;
   std::unique_ptr<engine_adapter> control_;
   std::unique_ptr<engine_server> grpc_;
   std::unique_ptr<server_http> backend_;

@@ -47,6 +47,9 @@ struct server_options {
   std::uint32_t ssd_prefetch_queue_depth = 2;
   std::uint32_t ssd_write_inflight = 2;
   std::uint32_t ssd_prefetch_inflight = 16;
+  std::string ssd_sync = "segment";
+  std::uint64_t ssd_min_free_bytes = std::uint64_t{1} << 30;
+  bool ssd_wipe = false;
   std::uint32_t max_prefetch_blocks = 800;
   std::vector<std::string> nics;
   std::uint32_t qps_per_peer = 2;

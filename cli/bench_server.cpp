@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include <boost/json.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/bench.hpp"
+#include "core/units.hpp"
 #include "transport/http/http_get.hpp"
 
 namespace kvd {
@@ -39,6 +41,27 @@ server_addresses addresses_in(std::string_view log_line) {
   server_addresses found{word_after(log_line, " grpc="), word_after(log_line, " http=")};
   if (found.grpc.empty() || found.http.empty()) return {};
   return found;
+}
+
+std::uint64_t status_number(const std::string& http, std::string_view pointer, const clock& time) {
+  const auto answer = http::get(http, "/status", time, std::chrono::seconds(30));
+  if (!answer || answer->status != 200) return 0;
+  boost::json::error_code code;
+  const auto status = boost::json::parse(answer->body, code);
+  const auto* number = code ? nullptr : status.find_pointer(pointer, code);
+  return number != nullptr && number->is_number() ? number->to_number<std::uint64_t>() : 0;
+}
+
+std::vector<std::string> server_flags(std::uint64_t pool_bytes, const std::string& ssd_path,
+                                      std::uint64_t ssd_bytes) {
+  std::vector<std::string> flags{"--pool-size", format_bytes(pool_bytes)};
+  if (ssd_path.empty()) return flags;
+  // Some segments are open, or being emptied.
+  const auto capacity = ssd_bytes * 11 / 10 + (64 << 20);
+  flags.insert(flags.end(),
+               {"--ssd-cache-path", ssd_path, "--ssd-cache-capacity",
+                fmt::format("{}mb", capacity >> 20), "--ssd-wipe", "--ssd-min-free", "0b"});
+  return flags;
 }
 
 struct child_server::process {

@@ -2,6 +2,7 @@
 // The server that a bench command talks to: one that runs already, or a child process of this very
 // executable on free ports of loopback, so that a measurement needs no set-up.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,14 @@ struct server_addresses {
 
 // The addresses in a log line that holds `grpc=HOST:PORT http=HOST:PORT`; empty ones otherwise.
 server_addresses addresses_in(std::string_view log_line);
+
+// A number of a running server's /status, by JSON pointer; 0 when it does not say.
+std::uint64_t status_number(const std::string& http, std::string_view pointer, const clock& time);
+
+// The flags of a server with such a pool and, unless the path is empty, an SSD tier that holds
+// `ssd_bytes` of records.
+std::vector<std::string> server_flags(std::uint64_t pool_bytes, const std::string& ssd_path,
+                                      std::uint64_t ssd_bytes);
 
 struct child_options {
   std::string executable;              // empty: this one

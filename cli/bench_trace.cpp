@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -21,7 +20,6 @@
 #include "core/random.hpp"
 #include "core/units.hpp"
 #include "memory/policy_replay.hpp"
-#include "transport/http/http_get.hpp"
 
 namespace kvd {
 
@@ -80,6 +78,11 @@ const option trace_options[] = {
      .help = "Pool of the started server, of the trace's distinct blocks.",
      .low = 1,
      .high = 1000},
+    {.name = "ssd-path",
+     .value = "FILE",
+     .group = "Server",
+     .help = "File for an SSD tier of the started server that holds all distinct blocks; each "
+             "request is on the file before the next one of its engine."},
     {.name = "address",
      .value = "HOST:PORT",
      .group = "Server",
@@ -114,6 +117,7 @@ struct trace_plan {
   std::size_t layers = 1;
   bool verify = true;
   std::uint64_t pool_percent = 0;
+  std::string ssd_path;
   std::string address;
   std::string http;
   bool json = false;
@@ -129,6 +133,7 @@ trace_plan trace_plan_from(const resolution& given) {
   plan.layers = given.get<std::uint64_t>("layers");
   plan.verify = given.get<bool>("verify");
   plan.pool_percent = given.get<std::uint64_t>("pool-percent");
+  plan.ssd_path = given.get<std::string>("ssd-path");
   plan.address = given.get<std::string>("address");
   plan.http = given.get<std::string>("http");
   plan.json = given.get<bool>("json");
@@ -272,10 +277,10 @@ struct trace_outcome {
   samples save_memcpy, load_memcpy;  // GB/s of one thread, as one engine copies for itself
 };
 
+constexpr std::uint64_t record_room = 4096;  // on SSD a block has a header beside it
 std::uint64_t pool_bytes_of(const trace_plan& plan, const block_trace& trace) {
-  constexpr std::uint64_t least = 16 << 20;  // some slabs
   const auto bytes = trace.distinct() * plan.block_bytes * plan.pool_percent / 100;
-  return std::max(least, (bytes + (1 << 20) - 1) >> 20 << 20);
+  return std::max<std::uint64_t>(16 << 20, (bytes + (1 << 20) - 1) >> 20 << 20);  // some slabs
 }
 
 result<double> lru_ratio(const block_trace& trace, std::uint64_t capacity, const clock& time) {
@@ -287,8 +292,8 @@ result<double> lru_ratio(const block_trace& trace, std::uint64_t capacity, const
 }
 
 result<void> serve_all(const trace_plan& plan, const block_trace& trace,
-                       std::span<const std::unique_ptr<trace_engine>> engines, const clock& time,
-                       trace_outcome& outcome) {
+                       std::span<const std::unique_ptr<trace_engine>> engines,
+                       const std::string& http, const clock& time, trace_outcome& outcome) {
   progress bar("requests", trace.request_ends.size(), time, plan.quiet);
   std::atomic<std::size_t> next{0};
   std::atomic<bool> failed{false};
@@ -300,6 +305,8 @@ result<void> serve_all(const trace_plan& plan, const block_trace& trace,
         failed.store(true);
         return served;
       }
+      while (!plan.ssd_path.empty() && status_number(http, "/ssd/write_backlog", time) > 0)
+        pause_ms(1);
       bar.advance(1);
     }
     return {};
@@ -323,7 +330,7 @@ result<void> measure_memcpy(bench_engine& engine, const clock& time, trace_outco
 }
 
 result<trace_outcome> replay_trace(const trace_plan& plan, const block_trace& trace,
-                                   const std::string& address, const clock& time) {
+                                   const server_addresses& where, const clock& time) {
   trace_outcome outcome;
   outcome.ceiling = trace.ceiling();
   system_random random;
@@ -332,7 +339,7 @@ result<trace_outcome> replay_trace(const trace_plan& plan, const block_trace& tr
   std::vector<std::unique_ptr<trace_engine>> engines;
   for (std::size_t i = 0; i < plan.engines; ++i) {
     bench_engine_options options;
-    options.address = address;
+    options.address = where.grpc;
     options.instance = fmt::format("{}-{}", name_space, i);
     options.name_space = name_space;
     options.layers = plan.layers;
@@ -348,7 +355,7 @@ result<trace_outcome> replay_trace(const trace_plan& plan, const block_trace& tr
     engines.push_back(
         std::make_unique<trace_engine>(std::move(*engine), blocks, plan.verify, time));
   }
-  if (auto served = serve_all(plan, trace, engines, time, outcome); !served) {
+  if (auto served = serve_all(plan, trace, engines, where.http, time, outcome); !served) {
     return tl::unexpected(std::move(served.error()));
   }
   return outcome;
@@ -386,9 +393,9 @@ void print_trace_text(const trace_plan& plan, const block_trace& trace,
              outcome.save_memcpy.median());
   fmt::print("\nqueries      p50 {:.3f} ms, p99 {:.3f} ms", tally.query_ms.percentile(50),
              tally.query_ms.percentile(99));
-  fmt::print("\nverified     {} of {} loaded blocks, byte for byte; none was wrong\n",
-             tally.verified, tally.loaded_blocks);
-  fmt::print("took         {:.1f} s\n", outcome.seconds);
+  fmt::print("\nverified     {} of {} loaded blocks, byte for byte; none was wrong\ntook         "
+             "{:.1f} s\n",
+             tally.verified, tally.loaded_blocks, outcome.seconds);
   if (plan.address.empty()) return;  // the server that was started is gone by now
   fmt::print("\nLook next:   kvd status --http {0}\n             curl http://{0}/metrics\n"
              "             curl http://{0}/status\n",
@@ -427,30 +434,23 @@ void print_trace_json(const trace_plan& plan, const block_trace& trace,
   fmt::print("{}\n", boost::json::serialize(document));
 }
 
-// What a running server says of its pool; 0 when it does not answer.
-std::uint64_t pool_bytes_at(const std::string& http, const clock& time) {
-  const auto answer = http::get(http, "/status", time, std::chrono::seconds(30));
-  if (!answer || answer->status != 200) return 0;
-  boost::json::error_code code;
-  const auto status = boost::json::parse(answer->body, code);
-  const auto* capacity = code ? nullptr : status.find_pointer("/pool/capacity_bytes", code);
-  return capacity != nullptr && capacity->is_number() ? capacity->to_number<std::uint64_t>() : 0;
-}
-
 int run_trace_plan(const trace_plan& plan, const block_trace& trace) {
   const system_clock time;
   std::unique_ptr<child_server> server;
   server_addresses where{plan.address, plan.http};
   auto pool_bytes = pool_bytes_of(plan, trace);
   if (!plan.address.empty()) {
-    pool_bytes = pool_bytes_at(plan.http, time);
+    pool_bytes = status_number(plan.http, "/pool/capacity_bytes", time);
   } else {
-    auto started = child_server::start({"", {"--pool-size", format_bytes(pool_bytes)}}, time);
+    auto started =
+        child_server::start({"", server_flags(pool_bytes, plan.ssd_path,
+                                              trace.distinct() * (plan.block_bytes + record_room))},
+                            time);
     if (!started) return bench_error(trace_command, started.error());
     server = std::move(*started);
     where = server->addresses();
   }
-  auto outcome = replay_trace(plan, trace, where.grpc, time);
+  auto outcome = replay_trace(plan, trace, where, time);
   if (!outcome) return bench_error(trace_command, outcome.error());
   outcome->pool_bytes = pool_bytes;
   if (pool_bytes != 0) {

@@ -10,7 +10,9 @@
 #include "cli/bench_copy.hpp"
 #include "cli/bench_policy.hpp"
 #include "cli/bench_rpc.hpp"
+#include "cli/bench_ssd.hpp"
 #include "cli/bench_trace.hpp"
+#include "cli/fsck.hpp"
 #include "cli/run.hpp"
 #include "cli/server.hpp"
 #include "cli/status.hpp"
@@ -35,14 +37,15 @@ constexpr command commands[] = {
     {"bench rpc", "latency of prefix queries while engines save", bench_rpc, nullptr},
     {"bench policy", "hit rates of the eviction policies on a trace", bench_policy, nullptr},
     {"bench trace", "replay a trace as engines, every loaded byte checked", bench_trace, nullptr},
-    {"bench ssd", "reads and writes of the SSD tier", nullptr, nullptr},
+    {"fsck", "check the files of the SSD tier", fsck_command, nullptr},
+    {"bench ssd", "reads and writes of the SSD tier, beside fio", bench_ssd, nullptr},
     {"metaserver", "who owns which block, for all nodes", nullptr, nullptr},
     {"coordinator", "fleet membership, quotas and pins", nullptr, nullptr},
     {"serve-batch", "batch and live inference over the same pool", nullptr, nullptr},
     {"router", "route requests to prefill and decode engines", nullptr, nullptr},
     {"doctor", "check this host before a start", nullptr, nullptr},
     {"top", "a live view of a running server", nullptr, nullptr},
-    {"fsck", "check the files of the SSD tier", nullptr, nullptr},
+
 };
 
 bool is_help(std::string_view word) noexcept {

@@ -114,7 +114,7 @@ void warn_of_combinations(const resolution& v, std::span<const setting> settings
   useless("metrics-period-secs", "metrics-otel-endpoint");
   for (const auto name : {"ssd-cache-capacity", "ssd-cache-shards", "ssd-write-queue-depth",
                           "ssd-prefetch-queue-depth", "ssd-write-inflight", "ssd-prefetch-inflight",
-                          "max-prefetch-blocks"}) {
+                          "max-prefetch-blocks", "ssd-sync", "ssd-min-free", "ssd-wipe"}) {
     useless(name, "ssd-cache-path");
   }
   for (const auto name : {"metaserver-queue-depth", "qps-per-peer", "transfer-lock-timeout-secs"}) {

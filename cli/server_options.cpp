@@ -23,10 +23,9 @@ constexpr std::uint64_t hour_ms = 3'600'000;
 constexpr std::uint64_t day_ms = 24 * hour_ms;
 
 constexpr std::string_view log_levels[] = {"trace", "debug", "info", "warn", "error"};
+constexpr std::string_view ssd_syncs[] = {"process", "segment", "write"};
 constexpr std::string_view policies[] = {"weighted-lru", "lru", "arc", "s3fifo", "tinylfu"};
 
-constexpr std::string_view no_ssd =
-    "the SSD tier has not landed in this version; leave it out to cache in memory only";
 constexpr std::string_view no_peers =
     "sharing blocks between nodes has not landed in this version; leave it out to serve this node";
 
@@ -100,7 +99,7 @@ seconds window_length(const std::string& text) {
 using so = server_options;
 using ov = option_value;
 
-constexpr std::string_view ssd_group = "SSD tier (not in this version; figures are checked)";
+constexpr std::string_view ssd_group = "SSD tier";
 constexpr std::string_view peer_group = "Other nodes (not in this version; figures are checked)";
 
 struct row {
@@ -307,8 +306,8 @@ const row rows[] = {
       .kind = option_kind::list,
       .value = "FILE...",
       .group = ssd_group,
-      .help = "Cache files on SSD.",
-      .refused = no_ssd},
+      .help = "Cache files on SSD; without one there is no SSD tier. With several shards a "
+              "path each is a folder."},
      [](so& o, const ov& v) { o.ssd_cache_paths = list_of(v); }},
     {{.name = "ssd-cache-capacity",
       .kind = option_kind::size,
@@ -373,6 +372,29 @@ const row rows[] = {
       .low = 1,
       .high = 1 << 20},
      [](so& o, const ov& v) { o.max_prefetch_blocks = small_number_of(v); }},
+    {{.name = "ssd-sync",
+      .fallback = "segment",
+      .value = "LEVEL",
+      .group = ssd_group,
+      .help = "What a power loss may take: recent segments (process), the open segment "
+              "(segment), nothing (write). None is lost when the process dies.",
+      .choices = ssd_syncs},
+     [](so& o, const ov& v) { o.ssd_sync = text_of(v); }},
+    {{.name = "ssd-min-free",
+      .kind = option_kind::size,
+      .fallback = "1gb",
+      .value = "SIZE",
+      .group = ssd_group,
+      .help = "Disk space that making the files leaves free.",
+      .low = 0,
+      .high = std::uint64_t{1} << 60},
+     [](so& o, const ov& v) { o.ssd_min_free_bytes = number_of(v); }},
+    {{.name = "ssd-wipe",
+      .kind = option_kind::flag,
+      .fallback = "false",
+      .group = ssd_group,
+      .help = "Start with empty files."},
+     [](so& o, const ov& v) { o.ssd_wipe = truth(v); }},
 
     {{.name = "nics",
       .kind = option_kind::list,

@@ -14,6 +14,10 @@ inline constexpr double residence_seconds[] = {1,   5,    10,   30,   60,    120
                                                600, 1800, 3600, 7200, 21600, 43200, 86400};
 inline constexpr double copy_seconds[] = {.01, .025, .05, .1,  .25, .5, 1,  1.5,
                                           2,   3,    5,   7.5, 10,  15, 30, 60};
+inline constexpr double ssd_bytes_per_second[] = {
+    1e9,  2e9,  3e9,  4e9,  5e9,  6e9,  7e9,  8e9,  9e9,  10e9, 11e9, 12e9, 13e9, 14e9,
+    15e9, 16e9, 17e9, 18e9, 19e9, 20e9, 21e9, 22e9, 23e9, 24e9, 25e9, 26e9, 27e9, 28e9,
+    29e9, 30e9, 31e9, 32e9, 33e9, 34e9, 35e9, 36e9, 37e9, 38e9, 39e9, 40e9};
 inline constexpr double rpc_seconds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2};
 }  // namespace bounds
 
@@ -28,7 +32,8 @@ struct store_metrics {
   counter inflight_gc_cleaned;  // unsealed blocks dropped by age
   counter block_hits;           // of Ready group-0 and exact queries
   counter block_misses;
-  counter tier_ram;  // attribution of queried blocks; with tier_miss they sum up
+  counter tier_ram;  // attribution of queried blocks: these three sum up to all
+  counter tier_ssd;
   counter tier_miss;
   counter insertions;
   counter admission_rejections;
@@ -58,6 +63,31 @@ struct copy_metrics {
   gauge inflight;  // jobs being copied
   histogram save_seconds{bounds::copy_seconds};
   histogram load_seconds{bounds::copy_seconds};
+};
+
+// storage: the SSD tier.
+struct ssd_metrics {
+  counter write_bytes;
+  counter write_failures;         // blocks
+  counter write_queue_full;       // blocks left out because the queue was full
+  counter write_skipped_evicted;  // blocks that were evicted before their turn
+  gauge write_queue;              // blocks
+  gauge writes_inflight;          // blocks
+  counter read_bytes;
+  counter reads_done;     // blocks
+  counter read_failures;  // blocks
+  counter corrupt;        // blocks whose checksum or identity was wrong
+  gauge reads_inflight;   // blocks
+  counter fetch_queue_full;
+  counter fetch_blocks_refused;  // over --max-prefetch-blocks
+  gauge up;                      // 1: on, 0: switched off by an error
+  counter switched_off;
+  counter thread_failures;
+  counter fetches_idle;  // given up because nobody asked again
+  histogram write_rate{bounds::ssd_bytes_per_second};
+  histogram read_rate{bounds::ssd_bytes_per_second};
+  histogram write_seconds{bounds::copy_seconds};
+  histogram read_seconds{bounds::copy_seconds};
 };
 
 // transport/grpc: every unary method. Order is engine_method's.
@@ -92,13 +122,14 @@ struct control_metrics {
   gauge instances;
   gauge sessions;
   counter sessions_lost;  // streams that ended while their instance was registered
-  counter slow_tasks;              // handlers that kept their actor busy for seconds
+  counter slow_tasks;     // handlers that kept their actor busy for seconds
   counter task_failures;  // handlers of background actors that failed
 };
 
 struct server_metrics {
   store_metrics store;
   copy_metrics copy;
+  ssd_metrics ssd;
   rpc_metrics rpc;
   control_metrics control;
 };

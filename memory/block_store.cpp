@@ -210,10 +210,11 @@ std::size_t block_store::obtain_slots(const claim_request& request,
   const auto cls = scope_of(request.in).parts[request.part].slots;
   auto need = owners.size();
   std::size_t got = 0;
-  bool asked = !options_.check_admission;
+  bool asked = request.fetch || !options_.check_admission;
   while (true) {
-    got += pool_.allocate(cls, request.numa_node, places.subspan(got, need - got),
-                          owners.subspan(got, need - got));
+    const auto allowed = std::min(need - got, outside_reserve(request, pool_.bytes_of(cls)));
+    got += pool_.allocate(cls, request.numa_node, places.subspan(got, allowed),
+                          owners.subspan(got, allowed));
     if (got == need || still_claiming()) return got;
     if (!asked) {
       // Room is short: from here on a new block displaces an old one, so it must be worth it.
@@ -224,6 +225,15 @@ std::size_t block_store::obtain_slots(const claim_request& request,
       return got;
     }
   }
+}
+
+// How many slots a claim may take without using what is kept for fetches.
+std::size_t block_store::outside_reserve(const claim_request& request,
+                                         std::uint64_t slot_bytes) const noexcept {
+  if (request.fetch || options_.fetch_reserve == 0) return batch_size;
+  const auto limit = pool_.claimed_bytes() / 1000 * (1000 - options_.fetch_reserve);
+  const auto used = pool_.used_bytes();
+  return used < limit ? (limit - used) / slot_bytes : 0;
 }
 
 // How many of the leading blocks the policy lets in: from the root to the deepest one it admits. A
@@ -238,7 +248,7 @@ std::size_t block_store::admitted(std::span<const block_index> blocks) {
 }
 
 void block_store::commit(std::span<const part_claim> claims, std::span<const std::uint32_t> cells) {
-  std::array<block_index, batch_size> sealed{};
+  std::array<sealed_block, batch_size> sealed{};
   std::array<block_index, batch_size> waiting{};
   // From the last claim to the first, so that leaves enter the eviction order before their roots.
   while (!claims.empty()) {
@@ -247,8 +257,10 @@ void block_store::commit(std::span<const part_claim> claims, std::span<const std
     std::size_t waiting_count = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const auto& claim = claims[claims.size() - 1 - i];
+      // Read while the claim's pin keeps the record: once sealed, it may end at any time.
+      const auto generation = table_[claim.block].generation.load();
       switch (commit_one(claim, cells)) {
-      case commit_step::sealed: sealed[sealed_count++] = claim.block; break;
+      case commit_step::sealed: sealed[sealed_count++] = {claim.block, generation}; break;
       case commit_step::first_part: waiting[waiting_count++] = claim.block; break;
       case commit_step::more: break;
       }
@@ -307,11 +319,16 @@ block_store::commit_step block_store::commit_one(const part_claim& claim,
   return record.parts_filled <= 1 ? commit_step::first_part : commit_step::more;
 }
 
-void block_store::publish(std::span<const block_index> sealed) {
+void block_store::publish(std::span<const sealed_block> sealed) {
   if (sealed.empty()) return;
   metrics_.insertions.add(sealed.size());
+  enter_policy(sealed);
+  if (notify_sealed_) notify_sealed_(sealed);
+}
+
+void block_store::enter_policy(std::span<const sealed_block> sealed) {
   const std::lock_guard lock(policy_mutex_);
-  for (const auto block : sealed) {
+  for (const auto& [block, generation] : sealed) {
     if (block >= in_policy_.size()) grow_policy(block);
     // It may have been dropped by a cleanup since; then nobody would ever take it out again.
     if (table_[block].state != block_state::sealed || in_policy_[block]) continue;

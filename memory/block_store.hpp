@@ -67,6 +67,12 @@ struct part_claim {
   std::byte* address;      // first byte of the part
 };
 
+// A block that was sealed, without a pin: it may end, and its record be another's, at any time.
+struct sealed_block {
+  block_index block;
+  std::uint32_t generation;
+};
+
 // What became of the positions of a claim() that were not claimed.
 struct claim_counts {
   std::uint32_t present = 0;  // already stored
@@ -83,8 +89,11 @@ public:
     std::uint64_t hash_seed = 0;
     bool check_admission = false;  // ask the policy before a new block displaces old ones
     // Background eviction starts above `high` and stops below `low`, in parts of 1000 of the pool.
-    std::uint32_t high_watermark = 985;
+    std::uint32_t high_watermark = 985;  // below what is not reserved
     std::uint32_t low_watermark = 970;
+    // Of the pool, in parts of 1000, that claims of saves leave to those of `fetch`: what comes up
+    // from a lower tier finds room although saves fill the pool.
+    std::uint32_t fetch_reserve = 0;
   };
 
   // The references outlive the store.
@@ -93,6 +102,12 @@ public:
 
   // Called (on any thread, at most once until the next trim()) when the pool passes `high`.
   void on_pressure(std::function<void()> notify) { notify_pressure_ = std::move(notify); }
+
+  // Called (on any thread) with blocks that were just sealed, in batches; none is pinned. It must
+  // not call the store.
+  void on_sealed(std::function<void(std::span<const sealed_block>)> notify) {
+    notify_sealed_ = std::move(notify);
+  }
 
   // The scope of (namespace, group, layout); learns its part sizes. Idempotent. limit_exceeded when
   // a part cannot fit the pool.
@@ -110,13 +125,21 @@ public:
   // REQUIRES: the caller holds a pin on each.
   void add_pins(std::span<const block_index> blocks) noexcept;
   void unpin(std::span<const block_index> blocks) noexcept;
+  // Pins the block of a claim for its time after commit().
+  void pin_claimed(const part_claim& claim) noexcept;
   // First byte of a part of a sealed block. REQUIRES: pinned, part < parts of its scope.
   const std::byte* part_address(block_index block, std::uint32_t part) const noexcept;
+  // Pins a block that was sealed; false when it has ended since.
+  bool pin_again(const sealed_block& block) noexcept;
+  // Whose views show the block's own memory. REQUIRES: pinned.
+  scope_id scope_id_of(block_index block) const noexcept { return table_[block].scope; }
+  std::string_view hash_of(block_index block) const noexcept { return table_.key_of(block); }
   // How many of these blocks another instance saved first. REQUIRES: pinned.
   std::size_t count_foreign(std::span<const block_index> blocks,
                             std::uint32_t origin) const noexcept;
-  // Accounts for one answered look-up; `hits` of `asked` blocks were in RAM.
-  void count_lookup(scope_id in, std::size_t asked, std::size_t hits) noexcept;
+  // Accounts for one answered look-up: `hits` of `asked` blocks, `fetched` of them brought up from
+  // SSD for it.
+  void count_lookup(scope_id in, std::size_t asked, std::size_t hits, std::size_t fetched) noexcept;
 
   // -- writing -----------------------------------------------------------------------------------
   struct claim_request {
@@ -126,6 +149,7 @@ public:
     std::uint32_t origin;  // serial of the instance that saves
     hash_list hashes;
     std::span<const std::uint32_t> positions;  // which of `hashes` to claim, in prefix order
+    bool fetch = false;  // for a lower tier's bytes: may use the reserve, and is always admitted
   };
   // Appends the claims to `claims`. Positions that another copy is filling now, or that wait for
   // the pool to be claimed, go to `busy`: claim them again later. Room is made by eviction; what
@@ -171,6 +195,8 @@ private:
 
   enum class claim_step : std::uint8_t { claimed, present, busy, full };
   claim_step claim_one(const claim_request& request, std::uint32_t position, part_claim& out);
+  std::size_t outside_reserve(const claim_request& request,
+                              std::uint64_t slot_bytes) const noexcept;
   bool still_claiming() const noexcept { return pool_.claimed_bytes() < pool_.capacity_bytes(); }
   void assign_slots(const claim_request& request, std::span<part_claim> claims);
   std::size_t obtain_slots(const claim_request& request, std::span<const block_index> owners,
@@ -181,7 +207,8 @@ private:
   bool fill_part(const part_claim& claim, std::span<const std::uint32_t> cells);
   enum class commit_step : std::uint8_t { sealed, first_part, more };
   commit_step commit_one(const part_claim& claim, std::span<const std::uint32_t> cells);
-  void publish(std::span<const block_index> sealed);
+  void publish(std::span<const sealed_block> sealed);
+  void enter_policy(std::span<const sealed_block> sealed);
   void remember_unsealed(std::span<const block_index> blocks);
 
   bool pin_sealed(std::uint64_t key_hash, scope_id in, std::string_view hash, block_index& out);
@@ -210,6 +237,7 @@ private:
   block_table table_;
   std::vector<int> nodes_;  // of the pool
   std::function<void()> notify_pressure_;
+  std::function<void(std::span<const sealed_block>)> notify_sealed_;
   std::atomic<bool> pressure_noticed_{false};
 
   // One lock for the order of all blocks: it is held for batches, tens of nanoseconds a block.

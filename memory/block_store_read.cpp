@@ -87,6 +87,14 @@ void block_store::add_pins(std::span<const block_index> blocks) noexcept {
   }
 }
 
+void block_store::pin_claimed(const part_claim& claim) noexcept {
+  auto& record = table_[claim.block];
+  [[maybe_unused]] const auto before = record.pins.fetch_add(1);
+  assert(before > 0);
+  // Pins of claims are not counted, and whoever gives back the last pin counts it as gone.
+  metrics_.pinned_bytes.add(static_cast<std::int64_t>(scope_of(record.scope).block_bytes));
+}
+
 void block_store::unpin(std::span<const block_index> blocks) noexcept {
   for (const auto block : blocks) {
     auto& record = table_[block];
@@ -111,10 +119,26 @@ std::size_t block_store::count_foreign(std::span<const block_index> blocks,
   return static_cast<std::size_t>(std::count_if(blocks.begin(), blocks.end(), foreign));
 }
 
-void block_store::count_lookup(scope_id in, std::size_t asked, std::size_t hits) noexcept {
+bool block_store::pin_again(const sealed_block& block) noexcept {
+  const auto key_hash = table_.hash_of(block.block);
+  const std::lock_guard lock(table_.lock_of(key_hash));
+  auto& record = table_[block.block];
+  if (record.generation.load() != block.generation || table_.hash_of(block.block) != key_hash ||
+      record.state.load(std::memory_order_relaxed) != block_state::sealed) {
+    return false;
+  }
+  if (record.pins.fetch_add(1) == 0) {
+    metrics_.pinned_bytes.add(static_cast<std::int64_t>(scope_of(record.scope).block_bytes));
+  }
+  return true;
+}
+
+void block_store::count_lookup(scope_id in, std::size_t asked, std::size_t hits,
+                               std::size_t fetched) noexcept {
   metrics_.block_hits.add(hits);
   metrics_.block_misses.add(asked - hits);
-  metrics_.tier_ram.add(hits);
+  metrics_.tier_ram.add(hits - fetched);
+  metrics_.tier_ssd.add(fetched);
   metrics_.tier_miss.add(asked - hits);
   auto& usage = *scope_of(in).usage;
   usage.block_hits.add(hits);

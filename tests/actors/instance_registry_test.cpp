@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "../transport/engine/plane_fixture.hpp"
 #include "actors/instance_registry.hpp"
+#include "tests/transport/engine/plane_fixture.hpp"
 
 using namespace kvd;
 using namespace kvd::test;
@@ -53,9 +53,9 @@ TEST_CASE("a query that is under way when its instance ends leaves no lease") {
   const hashes names(0, 3);
   for (const auto* hash : names.list())
     request.add_block_hashes(*hash);
-  pegaflow::QueryReady answer;
+  pegaflow::QueryResponse answer;
   REQUIRE(at.queries.query(running->of(), request, answer));
-  CHECK(answer.num_hit_blocks() == 3);
+  CHECK(answer.ready().num_hit_blocks() == 3);
   CHECK(at.metrics.leases.value() == 1);
 
   running->end();

@@ -268,8 +268,6 @@ TEST_CASE("windows are named with a unit, at least a minute long, and once") {
 }
 
 TEST_CASE("parts that have not landed are refused, their figures are checked") {
-  CHECK(mentions(plan({"--ssd-cache-path", "/a", "/b"}).found.errors,
-                 "--ssd-cache-path: the SSD tier"));
   CHECK(mentions(plan({"--nics", "mlx5_0", "mlx5_1"}).found.errors, "--nics: sharing blocks"));
   CHECK(
       mentions(plan({"--metaserver-addr=http://h:1"}).found.errors, "--metaserver-addr: sharing"));

@@ -155,8 +155,9 @@ public:
   void query(const pegaflow::QueryRequest& request) {
     const auto of = table_.find(request.instance_id());
     if (!of) return;
-    pegaflow::QueryReady ready;
-    if (!queries_->query(*of, request, ready)) return;
+    pegaflow::QueryResponse answer;
+    if (!queries_->query(*of, request, answer)) return;
+    const auto& ready = answer.ready();
     if (ready.num_hit_blocks() > static_cast<std::uint64_t>(request.block_hashes_size())) {
       broken("more hits than hashes");
     }

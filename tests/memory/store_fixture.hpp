@@ -72,7 +72,7 @@ inline group_layout simple_layout(std::uint64_t part_bytes, std::uint32_t parts,
 
 struct store_fixture {
   explicit store_fixture(std::size_t pool_bytes = 1 << 20, std::string_view policy = "lru",
-                         bool check_admission = false)
+                         bool check_admission = false, std::uint32_t fetch_reserve = 0)
       : memory(pool_bytes) {
     const pool_region region{0, memory.get(), pool_bytes};
     pool = *slab_pool::create(
@@ -81,7 +81,8 @@ struct store_fixture {
     store = std::make_unique<block_store>(
         block_store::options{.records_max = static_cast<std::uint32_t>(pool_bytes / 512),
                              .hash_seed = 7,
-                             .check_admission = check_admission},
+                             .check_admission = check_admission,
+                             .fetch_reserve = fetch_reserve},
         *pool, *make_eviction_policy(policy), time, metrics);
     leases =
         std::make_unique<lease_table>(*store, time, random, metrics, std::chrono::seconds(600));

@@ -1,5 +1,7 @@
 #include "transport/engine/query_path.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "core/log.hpp"
@@ -17,6 +19,11 @@ struct scratch {
 
 scratch& scratch_of_thread() {
   thread_local scratch mine;
+  return mine;
+}
+
+scratch& empty_scratch() {
+  auto& mine = scratch_of_thread();
   mine.blocks.clear();
   mine.positions.clear();
   return mine;
@@ -25,11 +32,12 @@ scratch& scratch_of_thread() {
 }  // namespace
 
 result<void> query_path::query(const instance& of, const pegaflow::QueryRequest& request,
-                               pegaflow::QueryReady& answer) {
+                               pegaflow::QueryResponse& answer) {
   if (request.req_id().empty()) return fail(errc::invalid_argument, "req_id is empty");
   if (auto hashes = check_hashes(request.block_hashes()); !hashes) return hashes;
   if (request.group_id() == 0 && !of.sealed) {
     // Its layout is not known before the last worker is here, and a miss is always legal.
+    answer.mutable_ready();
     return {};
   }
   if (auto sealed = of.require_sealed(); !sealed) return sealed;
@@ -39,17 +47,39 @@ result<void> query_path::query(const instance& of, const pegaflow::QueryRequest&
                             of.id, of.scopes.size()));
   }
   if (request.group_id() == 0 || request.wait_for_full_prefix()) return prefix(of, request, answer);
-  return members(of, request, answer);
+  return members(of, request, *answer.mutable_ready());
 }
 
 result<void> query_path::prefix(const instance& of, const pegaflow::QueryRequest& request,
-                                pegaflow::QueryReady& answer) {
+                                pegaflow::QueryResponse& answer) {
+  const auto hashes = as_hash_list(request.block_hashes());
+  const auto in = of.scopes[request.group_id()];
+  const query_id id{of.serial, request.req_id(), request.group_id()};
+  const auto fetch = below_ == nullptr ? lower_tier::progress::none : below_->poll(id);
+  if (fetch == lower_tier::progress::loading) {
+    answer.mutable_loading();
+    return {};
+  }
+  auto& mine = empty_scratch();
+  const auto hits = store_.pin_prefix(in, hashes, mine.blocks);
+  if (fetch == lower_tier::progress::none && below_ != nullptr && hits < hashes.size() &&
+      below_->fetch(id, in, hashes, mine.blocks, request.wait_for_full_prefix())) {
+    answer.mutable_loading();
+    return {};
+  }
+  const auto fetched = fetch == lower_tier::progress::over ? below_->settle(id) : 0;
+  return ready(of, request, hits, std::min(fetched, hits), *answer.mutable_ready());
+}
+
+// Leases the `hits` blocks that this thread has pinned, `fetched` of them from below.
+result<void> query_path::ready(const instance& of, const pegaflow::QueryRequest& request,
+                               std::size_t hits, std::size_t fetched,
+                               pegaflow::QueryReady& answer) {
   const auto hashes = as_hash_list(request.block_hashes());
   const auto in = of.scopes[request.group_id()];
   auto& mine = scratch_of_thread();
-  const auto hits = store_.pin_prefix(in, hashes, mine.blocks);
   const bool exact = request.group_id() != 0;
-  store_.count_lookup(in, hashes.size(), hits);
+  store_.count_lookup(in, hashes.size(), hits, fetched);
   if (!exact) {
     if (observer_ != nullptr) observer_->looked_up(of.namespace_name, hashes, hits);
     of.life->blocks_asked.add(hashes.size());
@@ -73,7 +103,7 @@ result<void> query_path::members(const instance& of, const pegaflow::QueryReques
                                  pegaflow::QueryReady& answer) {
   const auto hashes = as_hash_list(request.block_hashes());
   const auto in = of.scopes[request.group_id()];
-  auto& mine = scratch_of_thread();
+  auto& mine = empty_scratch();
   const auto hits = store_.pin_members(in, hashes, mine.blocks, mine.positions);
   if (!lease(of, in, mine.blocks, answer)) return {};
   answer.set_num_hit_blocks(hits);

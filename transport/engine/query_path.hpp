@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "memory/block_store.hpp"
 #include "memory/lease_table.hpp"
+#include "memory/lower_tier.hpp"
 #include "transport/engine/instance.hpp"
 
 namespace kvd {
@@ -22,17 +23,21 @@ public:
 
 class query_path {
 public:
-  // The references outlive it; `observer` may be null.
-  query_path(block_store& store, lease_table& leases, lookup_observer* observer)
-      : store_(store), leases_(leases), observer_(observer) {}
+  // The references outlive it; `observer` and `below` (the tier under RAM) may be null.
+  query_path(block_store& store, lease_table& leases, lookup_observer* observer,
+             lower_tier* below = nullptr)
+      : store_(store), leases_(leases), observer_(observer), below_(below) {}
 
-  // Fills `answer` with Ready. invalid_argument for a bad request; a miss is never an error.
+  // Fills `answer` with Ready, or with Loading while a tier below fetches. invalid_argument for a
+  // bad request; a miss is never an error.
   result<void> query(const instance& of, const pegaflow::QueryRequest& request,
-                     pegaflow::QueryReady& answer);
+                     pegaflow::QueryResponse& answer);
 
 private:
   result<void> prefix(const instance& of, const pegaflow::QueryRequest& request,
-                      pegaflow::QueryReady& answer);
+                      pegaflow::QueryResponse& answer);
+  result<void> ready(const instance& of, const pegaflow::QueryRequest& request, std::size_t hits,
+                     std::size_t fetched, pegaflow::QueryReady& answer);
   result<void> members(const instance& of, const pegaflow::QueryRequest& request,
                        pegaflow::QueryReady& answer);
   bool lease(const instance& of, scope_id in, std::span<const block_index> blocks,
@@ -41,6 +46,7 @@ private:
   block_store& store_;
   lease_table& leases_;
   lookup_observer* observer_;
+  lower_tier* below_;
 };
 
 }  // namespace kvd

@@ -183,7 +183,7 @@ public:
     // An instance that ends meanwhile waits for this query, and then takes its lease away.
     const auto running = begin(request->instance_id());
     if (!running) return answer(call, timer, to_status(running.error()));
-    const auto outcome = plane_.queries.query(running->of(), *request, *response->mutable_ready());
+    const auto outcome = plane_.queries.query(running->of(), *request, *response);
     if (!outcome) return answer(call, timer, to_status(outcome.error()));
     return answer(call, timer, grpc::Status::OK);
   }

@@ -26,13 +26,14 @@ TEST_CASE("a warmed-up save, query and load allocate nothing of their own") {
     const bool warm = i >= 16;
     save_answer answer;
     asked.mutable_block_hashes()->CopyFrom(requests[i].saves(0).block_hashes());
-    pegaflow::QueryReady ready;
+    pegaflow::QueryResponse response;
+    auto& ready = *response.mutable_ready();
     ready.mutable_lease()->reserve(32);
     auto before = allocations_of_this_thread();
     at.start_save(requests[i], answer);
     at.run_copies();
     const auto of = at.instances.find(requests[i].instance_id());
-    REQUIRE(at.queries.query(*of, asked, ready));
+    REQUIRE(at.queries.query(*of, asked, response));
     if (warm) ours += allocations_of_this_thread() - before;
     REQUIRE(answer.ok());
     REQUIRE(ready.num_hit_blocks() == 12);

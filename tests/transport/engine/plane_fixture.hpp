@@ -158,9 +158,9 @@ struct plane_fixture : store_fixture {
     const hashes names(first_hash, count);
     for (const auto* hash : names.list())
       request.add_block_hashes(*hash);
-    pegaflow::QueryReady ready;
-    query_outcome = queries.query(*instances.find(id), request, ready);
-    return ready;
+    pegaflow::QueryResponse answer;
+    query_outcome = queries.query(*instances.find(id), request, answer);
+    return answer.ready();
   }
   static pegaflow::LoadRequest load_request(const std::string& id, std::int32_t device_id,
                                             int layers, const std::string& lease,

@@ -1,0 +1,328 @@
+#include "storage/ssd_tier.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "core/log.hpp"
+
+namespace kvd {
+
+namespace {
+
+constexpr std::chrono::seconds retry_first{5};
+constexpr std::chrono::seconds retry_slowest{300};
+// A block that somebody else is copying is waited for that long; copies take milliseconds.
+constexpr std::chrono::seconds busy_max{10};
+
+record_key key_in(const scope& in, std::string_view hash) {
+  return key_of({in.usage->name, in.group, in.fingerprint, hash});
+}
+
+}  // namespace
+
+ssd_tier::ssd_tier(const ssd_tier_options& how, std::vector<opened_file> files, block_store& store,
+                   const clock& time, ssd_metrics& metrics)
+    : options_(how), store_(store), clock_(time), metrics_(metrics), fetches_(store) {
+  metrics_.up.set(1);
+  const auto share = [&files](std::size_t total) {
+    return std::max<std::size_t>(1, total / files.size());
+  };
+  const ssd_worker_options each{.write_queue_blocks = share(how.write_queue_batches * batch_blocks),
+                                .writes_inflight = share(how.writes_inflight),
+                                .reads_inflight = share(how.reads_inflight)};
+  // A worker calls idle() from the start, so that nobody may see the list grow.
+  workers_.reserve(files.size());
+  for (auto& file : files) {
+    workers_.push_back(std::make_unique<ssd_worker>(each, std::move(file.file), std::move(file.log),
+                                                    store, time, metrics, fetches_,
+                                                    static_cast<ssd_events&>(*this)));
+  }
+  {
+    const std::lock_guard intake(intake_mutex_);
+    started_ = true;
+  }
+  workers_.front()->wake();
+}
+
+ssd_tier::~ssd_tier() {
+  on_.store(false);
+  {
+    const std::lock_guard lock(mutex_);
+    queued_.clear();
+  }
+  fetches_.drop_idle(time_point::max());
+  // From here on the first worker takes in nothing and so orders at none of the others.
+  const std::lock_guard intake(intake_mutex_);
+  started_ = false;
+}
+
+void ssd_tier::sealed(std::span<const sealed_block> blocks) noexcept {
+  if (!on_.load(std::memory_order_relaxed)) return;
+  std::size_t taken = 0;
+  if (workers_.size() == 1) {
+    taken = workers_.front()->write(blocks);
+  } else {
+    for (const auto& block : blocks)
+      taken += workers_[block.block % workers_.size()]->write(std::span(&block, 1));
+  }
+  metrics_.write_queue_full.add(blocks.size() - taken);
+}
+
+// -- fetches -------------------------------------------------------------------------------------
+
+lower_tier::progress ssd_tier::poll(const query_id& id) noexcept {
+  const auto fetch = fetches_.find(id);
+  if (!fetch) return progress::none;
+  const std::lock_guard lock(fetch->mutex);
+  fetch->heard_of = clock_.now();
+  return fetch->over.load() ? progress::over : progress::loading;
+}
+
+std::size_t ssd_tier::settle(const query_id& id) noexcept {
+  const auto fetch = fetches_.take(id);
+  return fetch ? fetches_.release(*fetch) : 0;
+}
+
+ssd_worker* ssd_tier::holder_of(const record_key& key) const noexcept {
+  for (const auto& worker : workers_)
+    if (worker->log().contains(key)) return worker.get();
+  return nullptr;
+}
+
+// How many blocks of `asked` are stored without a gap from position `from` on.
+std::size_t ssd_tier::stored_behind(scope_id in, hash_list asked, std::size_t from) const {
+  const auto& scope = store_.scope_of(in);
+  auto at = from;
+  while (at < asked.size() && holder_of(key_in(scope, *asked[at])) != nullptr)
+    ++at;
+  return at - from;
+}
+
+// Takes up to `wanted` blocks from the bound of all fetches; all or none when `whole`.
+std::size_t ssd_tier::reserve(std::size_t wanted, bool whole) noexcept {
+  auto used = fetch_blocks_.load();
+  std::size_t granted = 0;
+  do {
+    granted =
+        std::min(wanted, options_.fetch_blocks_max - std::min(used, options_.fetch_blocks_max));
+    if (whole && granted < wanted) granted = 0;
+  } while (granted > 0 && !fetch_blocks_.compare_exchange_weak(used, used + granted));
+  metrics_.fetch_blocks_refused.add(wanted - granted);
+  return granted;
+}
+
+bool ssd_tier::fetch(const query_id& id, scope_id in, hash_list asked,
+                     std::span<const block_index> pinned, bool whole) {
+  if (!on_.load(std::memory_order_relaxed)) return false;
+  const auto stored = stored_behind(in, asked, pinned.size());
+  if (stored == 0 || (whole && pinned.size() + stored < asked.size())) return false;
+  const auto granted = reserve(stored, whole);
+  if (granted == 0) return false;
+  auto fetch = std::make_shared<ssd_fetch>();
+  fetch->instance = id.instance;
+  fetch->request = std::string(id.request);
+  fetch->group = id.group;
+  fetch->in = in;
+  fetch->hashes.reserve(granted);
+  for (const auto* hash : asked.subspan(pinned.size(), granted))
+    fetch->hashes.push_back(*hash);
+  fetch->begun = fetch->heard_of = clock_.now();
+  fetch->pins.assign(pinned.begin(), pinned.end());
+  {
+    const std::lock_guard lock(mutex_);
+    if (queued_.size() >= options_.fetch_queue) {
+      fetch_blocks_.fetch_sub(granted);
+      metrics_.fetch_queue_full.add();
+      return false;
+    }
+    if (!fetches_.add(fetch)) {
+      // Another poll of the same query was first; this one waits for what that one started.
+      fetch_blocks_.fetch_sub(granted);
+      store_.unpin(pinned);
+      return true;
+    }
+    queued_.push_back(fetch);
+  }
+  workers_.front()->wake();
+  return true;
+}
+
+// The first worker takes in fetches; only one does, so that blocks of one scope do not wait for
+// each other crosswise.
+bool ssd_tier::idle(ssd_worker& worker) noexcept {
+  const std::lock_guard intake(intake_mutex_);
+  if (!started_ || &worker != workers_.front().get()) return false;
+  try {
+    while (true) {
+      std::shared_ptr<ssd_fetch> next;
+      {
+        const std::lock_guard lock(mutex_);
+        if (queued_.empty()) break;
+        next = std::move(queued_.front());
+        queued_.pop_front();
+      }
+      take_in(next);
+    }
+    retry_busy();
+  } catch (const std::exception& thrown) {
+    log::error("ssd", "a fetch was given up: {}", thrown.what());
+    metrics_.thread_failures.add();
+  }
+  return !waiting_.empty();
+}
+
+void ssd_tier::take_in(const std::shared_ptr<ssd_fetch>& fetch) {
+  fetch->reads.store(1);
+  std::vector<std::uint32_t> positions(fetch->hashes.size());
+  std::iota(positions.begin(), positions.end(), 0U);
+  if (!fetch->cancelled.load()) claim_and_order(fetch, positions);
+  if (fetch->busy.empty()) {
+    order_over(fetch);
+  } else {
+    waiting_.push_back(fetch);
+  }
+}
+
+void ssd_tier::retry_busy() {
+  for (auto& fetch : waiting_) {
+    const auto positions = std::exchange(fetch->busy, {});
+    const bool late = clock_.now() - fetch->begun > busy_max;
+    if (!late && !fetch->cancelled.load()) claim_and_order(fetch, positions);
+    if (fetch->busy.empty()) order_over(std::exchange(fetch, nullptr));
+  }
+  std::erase(waiting_, nullptr);
+}
+
+// Claims every part of each block and orders its read; what others are copying goes to `busy`.
+void ssd_tier::claim_and_order(const std::shared_ptr<ssd_fetch>& fetch,
+                               std::span<const std::uint32_t> positions) {
+  const auto parts = static_cast<std::uint32_t>(store_.scope_of(fetch->in).parts.size());
+  std::vector<const std::string*> names;
+  names.reserve(fetch->hashes.size());
+  for (const auto& hash : fetch->hashes)
+    names.push_back(&hash);
+  std::vector<std::vector<part_claim>> claims(fetch->hashes.size());
+  std::vector<std::uint32_t> left(positions.begin(), positions.end());
+  for (std::uint32_t part = 0; part < parts && !left.empty(); ++part) {
+    std::vector<part_claim> got;
+    store_.claim({.in = fetch->in,
+                  .part = part,
+                  .numa_node = -1,
+                  .origin = 0,
+                  .hashes = names,
+                  .positions = left,
+                  .fetch = true},
+                 got, fetch->busy);
+    left.clear();
+    for (const auto& claim : got) {
+      claims[claim.position].push_back(claim);
+      if (!claim.partial) left.push_back(claim.position);
+    }
+  }
+  for (const auto position : positions) {
+    auto& mine = claims[position];
+    if (mine.size() == parts && !mine.back().partial) {
+      order(fetch, position, std::move(mine));
+    } else {
+      // In RAM meanwhile, or being saved part by part: what is claimed of it goes back.
+      store_.abandon(mine);
+    }
+  }
+}
+
+void ssd_tier::order(const std::shared_ptr<ssd_fetch>& fetch, std::uint32_t position,
+                     std::vector<part_claim> claims) {
+  const auto& in = store_.scope_of(fetch->in);
+  auto* const holder = holder_of(key_in(in, fetch->hashes[position]));
+  if (holder == nullptr) {  // given up since the query
+    store_.abandon(claims);
+    return;
+  }
+  auto order = std::make_unique<ssd_order>();
+  order->fetch = fetch;
+  order->position = position;
+  const auto alignment = holder->file().alignment();
+  for (std::size_t part = 0; part < claims.size(); ++part) {
+    const auto bytes = (in.parts[part].bytes + alignment - 1) / alignment * alignment;
+    order->pieces.push_back({claims[part].address, bytes});
+  }
+  order->claims = std::move(claims);
+  fetch->reads.fetch_add(1);
+  holder->read(std::move(order));
+}
+
+void ssd_tier::order_over(const std::shared_ptr<ssd_fetch>& fetch) noexcept {
+  if (fetch->reads.fetch_sub(1) != 1) return;
+  fetch_blocks_.fetch_sub(fetch->hashes.size());
+  fetch->over.store(true);
+}
+
+void ssd_tier::forget_instance(std::uint64_t serial) {
+  fetches_.drop_instance(serial);
+}
+
+// -- on and off ----------------------------------------------------------------------------------
+
+void ssd_tier::write_failed(int error) noexcept {
+  if (!on_.exchange(false)) return;
+  metrics_.up.set(0);
+  metrics_.switched_off.add();
+  {
+    const std::lock_guard lock(mutex_);
+    why_off_ = std::strerror(error);
+    retry_after_ = retry_after_ == duration{} ? duration(retry_first)
+                                              : std::min<duration>(retry_after_ * 2, retry_slowest);
+    retry_at_ = clock_.now() + retry_after_;
+  }
+  for (const auto& worker : workers_)
+    worker->drop_writes();
+  log::error("ssd", "the SSD tier is off, RAM goes on: writing failed: {}; next try in {} s",
+             std::strerror(error),
+             std::chrono::duration_cast<std::chrono::seconds>(retry_at_ - clock_.now()).count());
+}
+
+void ssd_tier::resume() {
+  if (on_.load()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    why_off_.clear();
+  }
+  on_.store(true);
+  metrics_.up.set(1);
+  log::info("ssd", "the SSD tier is on again");
+}
+
+void ssd_tier::tick() {
+  const auto now = clock_.now();
+  metrics_.fetches_idle.add(fetches_.drop_idle(now - options_.fetch_idle_max));
+  if (on_.load()) return;
+  bool due = false;
+  {
+    const std::lock_guard lock(mutex_);
+    due = now >= retry_at_;
+  }
+  if (due) resume();
+}
+
+bool ssd_tier::quiet() const {
+  const auto idle = [](const auto& worker) {
+    return worker->queues_empty() && worker->log().busy() == 0;
+  };
+  return std::all_of(workers_.begin(), workers_.end(), idle);
+}
+
+ssd_tier::report ssd_tier::status() const {
+  report now;
+  now.on = on_.load();
+  {
+    const std::lock_guard lock(mutex_);
+    now.why_off = why_off_;
+  }
+  for (const auto& worker : workers_)
+    now.files.push_back({std::string(worker->file().backend()), worker->log().usage()});
+  return now;
+}
+
+}  // namespace kvd
