@@ -75,7 +75,9 @@ json::object ssd_json(const ssd_tier& tier, const ssd_metrics& metrics) {
   const auto now = tier.status();
   json::array files;
   for (const auto& each : now.files) {
-    files.push_back({{"backend", each.backend},
+    files.push_back({{"path", each.path},
+                     {"backend", each.backend},
+                     {"trouble", each.trouble},
                      {"records", each.log.records},
                      {"record_bytes", each.log.record_bytes},
                      {"capacity_bytes", each.log.capacity_bytes},

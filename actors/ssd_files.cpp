@@ -46,7 +46,8 @@ result<ssd_tier::opened_file> open_one(const std::string& path, std::uint64_t by
             path, opened->file->bytes(), opened->file->backend(), found.records,
             found.clean || found.created, found.segments_scanned, took.count());
   if (!opened->why_not.empty()) log::warn("ssd", "path={}: {}", path, opened->why_not);
-  return ssd_tier::opened_file{std::move(opened->file), std::move(*records)};
+  return ssd_tier::opened_file{std::move(opened->file), std::move(*records),
+                               std::move(opened->identity)};
 }
 
 }  // namespace

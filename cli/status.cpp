@@ -205,6 +205,12 @@ void add_pool(std::string& out, const json::object& top) {
   add_list(out, pool->get_object(), "classes");
 }
 
+void add_ssd(std::string& out, const json::object& top) {
+  add_section(out, top, "ssd");
+  const auto* ssd = find(top, "ssd");
+  if (ssd != nullptr && ssd->is_object()) add_list(out, ssd->get_object(), "files");
+}
+
 void add_head(std::string& out, const json::object& top) {
   const auto text = [&top](std::string_view key) {
     const auto* value = find(top, key);
@@ -227,6 +233,7 @@ result<std::string> describe_status(std::string_view body) {
   add_pool(out, top);
   add_section(out, top, "store");
   add_hit_rate(out, top);
+  add_ssd(out, top);
   add_section(out, top, "copy");
   add_list(out, top, "hit_ceiling");
   add_list(out, top, "namespaces");

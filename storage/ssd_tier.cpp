@@ -34,7 +34,9 @@ ssd_tier::ssd_tier(const ssd_tier_options& how, std::vector<opened_file> files, 
                                 .reads_inflight = share(how.reads_inflight)};
   // A worker calls idle() from the start, so that nobody may see the list grow.
   workers_.reserve(files.size());
+  troubles_.resize(files.size());
   for (auto& file : files) {
+    identities_.push_back(std::move(file.identity));
     workers_.push_back(std::make_unique<ssd_worker>(each, std::move(file.file), std::move(file.log),
                                                     store, time, metrics, fetches_,
                                                     static_cast<ssd_events&>(*this)));
@@ -297,6 +299,7 @@ void ssd_tier::resume() {
 void ssd_tier::tick() {
   const auto now = clock_.now();
   metrics_.fetches_idle.add(fetches_.drop_idle(now - options_.fetch_idle_max));
+  look_after_files();
   if (on_.load()) return;
   bool due = false;
   {
@@ -304,6 +307,20 @@ void ssd_tier::tick() {
     due = now >= retry_at_;
   }
   if (due) resume();
+}
+
+void ssd_tier::look_after_files() {
+  for (std::size_t i = 0; i < identities_.size(); ++i) {
+    if (identities_[i].path.empty()) continue;
+    const auto health = file_health(identities_[i]);
+    auto trouble = health ? std::string() : health.error().detail;
+    const std::lock_guard lock(mutex_);
+    if (trouble == troubles_[i]) continue;
+    if (!trouble.empty()) {
+      log::error("ssd", "{}; what is read is checked, what is lost is a miss", trouble);
+    }
+    troubles_[i] = std::move(trouble);
+  }
 }
 
 bool ssd_tier::quiet() const {
@@ -316,12 +333,12 @@ bool ssd_tier::quiet() const {
 ssd_tier::report ssd_tier::status() const {
   report now;
   now.on = on_.load();
-  {
-    const std::lock_guard lock(mutex_);
-    now.why_off = why_off_;
+  const std::lock_guard lock(mutex_);
+  now.why_off = why_off_;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    now.files.push_back({identities_[i].path, std::string(workers_[i]->file().backend()),
+                         troubles_[i], workers_[i]->log().usage()});
   }
-  for (const auto& worker : workers_)
-    now.files.push_back({std::string(worker->file().backend()), worker->log().usage()});
   return now;
 }
 

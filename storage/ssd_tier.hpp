@@ -22,6 +22,7 @@
 #include "core/server_metrics.hpp"
 #include "memory/block_store.hpp"
 #include "memory/lower_tier.hpp"
+#include "storage/open_file.hpp"
 #include "storage/ssd_fetch.hpp"
 #include "storage/ssd_worker.hpp"
 
@@ -43,6 +44,7 @@ public:
   struct opened_file {
     std::unique_ptr<block_file> file;
     std::unique_ptr<segment_log> log;
+    file_identity identity;  // without a path: not looked after
   };
   // The references outlive it. REQUIRES: at least one file.
   ssd_tier(const ssd_tier_options& how, std::vector<opened_file> files, block_store& store,
@@ -58,7 +60,8 @@ public:
 
   // Fetches of an instance that is gone are given up.
   void forget_instance(std::uint64_t serial);
-  // Gives up what nobody asked for again, and tries to switch a tier that is off on again.
+  // Gives up what nobody asked for again, tries to switch a tier that is off on again, and says
+  // once when a file was removed or cut under the server.
   void tick();
   // Nothing is queued or under way.
   bool quiet() const;
@@ -67,7 +70,9 @@ public:
     bool on = true;
     std::string why_off;
     struct file {
+      std::string path;
       std::string backend;
+      std::string trouble;  // it was removed or cut; empty: neither
       segment_log::usage_report log;
     };
     std::vector<file> files;
@@ -76,6 +81,7 @@ public:
 
 private:
   void resume();
+  void look_after_files();
   void order_over(const std::shared_ptr<ssd_fetch>& fetch) noexcept override;
   void write_failed(int error) noexcept override;
   bool idle(ssd_worker& worker) noexcept override;
@@ -91,6 +97,7 @@ private:
              std::vector<part_claim> claims);
 
   const ssd_tier_options options_;
+  std::vector<file_identity> identities_;
   block_store& store_;
   const clock& clock_;
   ssd_metrics& metrics_;
@@ -104,6 +111,7 @@ private:
 
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<ssd_fetch>> queued_;  // GUARDED_BY(mutex_)
+  std::vector<std::string> troubles_;              // GUARDED_BY(mutex_), of each file
   std::string why_off_;                            // GUARDED_BY(mutex_)
   duration retry_after_{};                         // GUARDED_BY(mutex_)
   time_point retry_at_{};                          // GUARDED_BY(mutex_)

@@ -25,6 +25,7 @@ TEST_CASE("a full status is told in people's units") {
     "store":{"resident_blocks":4000,"resident_bytes":262144000,"leases":2,"policy":"s3fifo"},
     "namespaces":[{"name":"llama","resident_blocks":4000,"hit_ratio":0.25}],
     "instances":[],
+    "ssd":{"on":true,"why_off":"","files":[{"path":"/mnt/kvd","backend":"io_uring","records":7}]},
     "copy":{"save_queue":1,"load_queue":0,"inflight":3},
     "hit_ceiling":[{"window":"15m","ceiling":0.5}]})");
   REQUIRE(text);
@@ -35,6 +36,9 @@ TEST_CASE("a full status is told in people's units") {
   CHECK(has(*text, "llama"));
   CHECK(has(*text, "25.0 %"));
   CHECK(has(*text, "instances   none\n"));
+  CHECK(has(*text, "on yes"));
+  CHECK(has(*text, "/mnt/kvd"));
+  CHECK(has(*text, "io_uring"));
   CHECK(has(*text, "save queue 1, load queue 0, inflight 3"));
   CHECK(has(*text, "50.0 %"));
 }

@@ -69,7 +69,7 @@ struct fixture {
     if (script) script(file->script());
     disk = file.get();
     std::vector<ssd_tier::opened_file> files;
-    files.push_back({std::move(file), std::move(*log)});
+    files.push_back({std::move(file), std::move(*log), {}});
     tier = std::make_unique<ssd_tier>(how, std::move(files), *at.store, at.time, numbers);
     at.store->on_sealed([this](std::span<const sealed_block> blocks) { tier->sealed(blocks); });
   }

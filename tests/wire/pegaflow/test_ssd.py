@@ -98,6 +98,7 @@ def test_blocks_that_left_ram_come_back(tier):
 
 @pytest.mark.parametrize("sync", ["process", "segment", "write"])
 def test_blocks_outlive_the_process(tier, sync):
+    """user-reports 50: every block that was written is served again, not only 99 of 100."""
     keys = hashes(200, "kept")
     tier.start("--ssd-sync", sync).save(keys).written()
     tier.stop()
@@ -108,6 +109,7 @@ def test_blocks_outlive_the_process(tier, sync):
 
 
 def test_blocks_outlive_a_kill(tier):
+    """user-reports 50."""
     keys = hashes(200, "kept")
     tier.start().save(keys).written()
     tier.kill()
@@ -280,7 +282,8 @@ def test_a_file_truncated_under_the_server_gives_misses(tier):
     os.truncate(tier.path, 2 << 20)
     for at in range(0, 200, 20):
         tier.hits(keys[at:at + 20])
-    assert tier.server.alive()
+    tier.server.wait_for_line(r"ERROR.*" + re.escape(tier.path), 30)
+    assert tier.server.get_json("/status")["ssd"]["files"][0]["trouble"]
     more = hashes(20, "after")
     assert tier.save(more).hits(more) == 20
 
@@ -290,6 +293,7 @@ def test_a_file_deleted_under_the_server_costs_nothing_until_the_restart(tier):
     keys = hashes(100, "deleted")
     tier.start(pool="8mb").save(keys).written()
     os.unlink(tier.path)
+    tier.server.wait_for_line(r"ERROR.*" + re.escape(tier.path), 30)
     assert sum(tier.hits(keys[at:at + 20]) for at in range(0, 100, 20)) == 100
     tier.stop()
     tier.start()
