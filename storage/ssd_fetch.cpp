@@ -65,16 +65,17 @@ std::size_t ssd_fetch_table::size() const {
   return fetches_.size();
 }
 
-void ssd_fetch_table::hold(ssd_fetch& fetch, block_index pinned) {
+void ssd_fetch_table::hold(ssd_fetch& fetch, std::span<const block_index> pinned,
+                           std::uint32_t brought) {
   {
     const std::lock_guard lock(fetch.mutex);
     if (!fetch.released) {
-      fetch.pins.push_back(pinned);
-      ++fetch.brought;
+      fetch.pins.insert(fetch.pins.end(), pinned.begin(), pinned.end());
+      fetch.brought += brought;
       return;
     }
   }
-  store_.unpin(std::span(&pinned, 1));
+  store_.unpin(pinned);
 }
 
 std::size_t ssd_fetch_table::release(ssd_fetch& fetch) {

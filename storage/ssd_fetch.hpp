@@ -64,8 +64,9 @@ public:
   std::size_t drop_idle(time_point before);
   std::size_t size() const;
 
-  // Holds a pin for the fetch, or gives it back when nobody wants it any more.
-  void hold(ssd_fetch& fetch, block_index pinned);
+  // Holds pins for the fetch, or gives them back when nobody wants it any more; `brought` of these
+  // blocks it has read.
+  void hold(ssd_fetch& fetch, std::span<const block_index> pinned, std::uint32_t brought);
   // Gives all pins back, and those that still come. Returns how many blocks it had brought.
   std::size_t release(ssd_fetch& fetch);
 

@@ -197,40 +197,71 @@ void ssd_tier::retry_busy() {
   std::erase(waiting_, nullptr);
 }
 
-// Claims every part of each block and orders its read; what others are copying goes to `busy`.
+// Pins those of the positions that are in RAM, so that making room does not evict what the fetch is
+// for, and returns the others.
+std::vector<std::uint32_t> ssd_tier::pin_present(ssd_fetch& fetch,
+                                                 std::span<const std::uint32_t> positions) {
+  std::vector<const std::string*> names;
+  for (const auto position : positions)
+    names.push_back(&fetch.hashes[position]);
+  std::vector<block_index> pinned;
+  std::vector<std::uint32_t> present;
+  store_.pin_members(fetch.in, names, pinned, present);
+  fetches_.hold(fetch, pinned, 0);
+  std::vector<std::uint32_t> absent;
+  auto next = present.begin();
+  for (std::uint32_t i = 0; i < positions.size(); ++i) {
+    if (next != present.end() && *next == i) {
+      ++next;
+    } else {
+      absent.push_back(positions[i]);
+    }
+  }
+  return absent;
+}
+
+// Claims every part of each block and orders its read; what others are copying goes to `busy`, and
+// so does what became present in between: it is pinned the next time.
 void ssd_tier::claim_and_order(const std::shared_ptr<ssd_fetch>& fetch,
                                std::span<const std::uint32_t> positions) {
+  const auto absent = pin_present(*fetch, positions);
   const auto parts = static_cast<std::uint32_t>(store_.scope_of(fetch->in).parts.size());
   std::vector<const std::string*> names;
   names.reserve(fetch->hashes.size());
   for (const auto& hash : fetch->hashes)
     names.push_back(&hash);
   std::vector<std::vector<part_claim>> claims(fetch->hashes.size());
-  std::vector<std::uint32_t> left(positions.begin(), positions.end());
+  std::uint32_t became_present = 0;
+  auto left = absent;
   for (std::uint32_t part = 0; part < parts && !left.empty(); ++part) {
     std::vector<part_claim> got;
-    store_.claim({.in = fetch->in,
-                  .part = part,
-                  .numa_node = -1,
-                  .origin = 0,
-                  .hashes = names,
-                  .positions = left,
-                  .fetch = true},
-                 got, fetch->busy);
+    const auto counts = store_.claim({.in = fetch->in,
+                                      .part = part,
+                                      .numa_node = -1,
+                                      .origin = 0,
+                                      .hashes = names,
+                                      .positions = left,
+                                      .fetch = true},
+                                     got, fetch->busy);
+    became_present += counts.present;
     left.clear();
     for (const auto& claim : got) {
       claims[claim.position].push_back(claim);
       if (!claim.partial) left.push_back(claim.position);
     }
   }
-  for (const auto position : positions) {
+  const std::vector<std::uint32_t> copied_by_others = fetch->busy;
+  for (const auto position : absent) {
     auto& mine = claims[position];
     if (mine.size() == parts && !mine.back().partial) {
       order(fetch, position, std::move(mine));
-    } else {
-      // In RAM meanwhile, or being saved part by part: what is claimed of it goes back.
-      store_.abandon(mine);
+      continue;
     }
+    // In RAM meanwhile, or being saved part by part, or without room: what is claimed goes back.
+    store_.abandon(mine);
+    const bool listed = std::find(copied_by_others.begin(), copied_by_others.end(), position) !=
+                        copied_by_others.end();
+    if (became_present > 0 && !listed) fetch->busy.push_back(position);
   }
 }
 

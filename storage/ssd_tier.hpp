@@ -91,6 +91,8 @@ private:
   std::size_t reserve(std::size_t wanted, bool whole) noexcept;
   void take_in(const std::shared_ptr<ssd_fetch>& fetch);
   void retry_busy();
+  std::vector<std::uint32_t> pin_present(ssd_fetch& fetch,
+                                         std::span<const std::uint32_t> positions);
   void claim_and_order(const std::shared_ptr<ssd_fetch>& fetch,
                        std::span<const std::uint32_t> positions);
   void order(const std::shared_ptr<ssd_fetch>& fetch, std::uint32_t position,

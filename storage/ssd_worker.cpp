@@ -258,7 +258,7 @@ void ssd_worker::seal(ssd_order& order) {
       cells_.push_back(static_cast<std::uint32_t>(cells_.size()));
     store_.commit(std::span(order.claims).subspan(part, 1), std::span(cells_).first(cells));
   }
-  fetches_.hold(*order.fetch, block);
+  fetches_.hold(*order.fetch, std::span(&block, 1), 1);
 }
 
 }  // namespace kvd

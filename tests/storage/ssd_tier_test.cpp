@@ -173,6 +173,22 @@ TEST_CASE("a prefix is fetched up to its first gap, an exact set only when nothi
   CHECK(f.hits(longer, 0) == 5);
 }
 
+TEST_CASE("making room for a fetch does not evict what it is for") {
+  fixture f;
+  const hashes which(0, 20);
+  f.save(which, 0);
+  REQUIRE(f.written());
+  f.at.store->drop_resident();
+  f.save(hashes(15, 5), 15);  // the oldest in RAM, behind what is missing
+  f.save(hashes(1000, 245), 1000);
+  REQUIRE(f.written());
+  REQUIRE(f.fetch("r", which));
+  REQUIRE(f.over("r"));
+  CHECK(f.hits(which, 0) == 20);
+  f.tier->settle(f.id("r"));
+  CHECK(f.at.metrics.pinned_bytes.value() == 0);
+}
+
 TEST_CASE("user-reports 43: a pool full of pinned blocks leaves room for a fetch") {
   fixture f;
   const hashes wanted(0, 2);
