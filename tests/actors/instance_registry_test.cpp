@@ -37,7 +37,8 @@ TEST_CASE("a query that is under way when its instance ends leaves no lease") {
   REQUIRE(registry.register_worker(one_worker(),
                                    [&](std::uint64_t serial) { idle.push_back(serial); }));
   save_answer saved;
-  at.start_save(plane_fixture::save_request("a", 0, 0, 1, 0, {0, 1, 2}), saved);
+  const auto save = plane_fixture::save_request("a", 0, 0, 1, 0, {0, 1, 2});  // used until answered
+  at.start_save(save, saved);
   at.run_copies();
   REQUIRE(saved.ok());
 
