@@ -35,12 +35,11 @@ result<ssd_tier::opened_file> open_one(const std::string& path, std::uint64_t by
   auto opened = open_block_file(
       path, {.bytes = bytes, .wipe = options.ssd_wipe, .free_floor = options.ssd_min_free_bytes});
   if (!opened) return about(path, opened.error());
-  const auto began = time.now();
   auto records =
       segment_log::open(*opened->file, {.level = level_of(options.ssd_sync)}, random, time);
   if (!records) return about(path, records.error());
   const auto& found = (*records)->recovered();
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(time.now() - began);
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(found.took);
   log::info("ssd",
             "opened path={} bytes={} backend={} records={} clean={} segments_scanned={} took_ms={}",
             path, opened->file->bytes(), opened->file->backend(), found.records,

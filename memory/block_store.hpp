@@ -134,6 +134,10 @@ public:
   // Whose views show the block's own memory. REQUIRES: pinned.
   scope_id scope_id_of(block_index block) const noexcept { return table_[block].scope; }
   std::string_view hash_of(block_index block) const noexcept { return table_.key_of(block); }
+  // Bytes of the slot that a part lies in: at least the part's.
+  std::uint64_t slot_bytes(const scope::part& part) const noexcept {
+    return pool_.bytes_of(part.slots);
+  }
   // How many of these blocks another instance saved first. REQUIRES: pinned.
   std::size_t count_foreign(std::span<const block_index> blocks,
                             std::uint32_t origin) const noexcept;

@@ -269,17 +269,16 @@ void ssd_tier::order(const std::shared_ptr<ssd_fetch>& fetch, std::uint32_t posi
                      std::vector<part_claim> claims) {
   const auto& in = store_.scope_of(fetch->in);
   auto* const holder = holder_of(key_in(in, fetch->hashes[position]));
-  if (holder == nullptr) {  // given up since the query
+  if (holder == nullptr || !fits_file(store_, in, holder->file())) {  // given up since the query
     store_.abandon(claims);
     return;
   }
   auto order = std::make_unique<ssd_order>();
   order->fetch = fetch;
   order->position = position;
-  const auto alignment = holder->file().alignment();
   for (std::size_t part = 0; part < claims.size(); ++part) {
-    const auto bytes = (in.parts[part].bytes + alignment - 1) / alignment * alignment;
-    order->pieces.push_back({claims[part].address, bytes});
+    order->pieces.push_back(
+        {claims[part].address, piece_bytes(store_, in.parts[part], holder->file())});
   }
   order->claims = std::move(claims);
   fetch->reads.fetch_add(1);

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <numeric>
 
 #include <pthread.h>
 
 #include "core/log.hpp"
-#include "core/random.hpp"
+#include "storage/segment_format.hpp"
 
 namespace kvd {
 
@@ -18,10 +17,6 @@ constexpr std::chrono::milliseconds idle_wait{200};
 // While a fetch waits for somebody else's copy there is nothing to be woken by.
 constexpr std::chrono::milliseconds busy_wait{1};
 
-std::uint64_t rounded(std::uint64_t bytes, std::uint64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 void observe(std::uint64_t bytes, duration took, histogram& seconds, histogram& rate) {
   const auto time = std::chrono::duration<double>(took).count();
   seconds.observe(time);
@@ -29,6 +24,17 @@ void observe(std::uint64_t bytes, duration took, histogram& seconds, histogram& 
 }
 
 }  // namespace
+
+std::uint64_t piece_bytes(const block_store& store, const scope::part& part,
+                          const block_file& file) noexcept {
+  const auto bytes = ssd::round_up(part.bytes, file.alignment());
+  return bytes <= store.slot_bytes(part) ? bytes : 0;
+}
+
+bool fits_file(const block_store& store, const scope& in, const block_file& file) noexcept {
+  return std::all_of(in.parts.begin(), in.parts.end(),
+                     [&](const scope::part& part) { return piece_bytes(store, part, file) > 0; });
+}
 
 struct ssd_worker::write_slot {
   ssd_worker* home = nullptr;
@@ -152,7 +158,9 @@ bool ssd_worker::start_write(const sealed_block& block) {
   }
   const auto& in = store_.scope_of(store_.scope_id_of(block.block));
   const auto identity = identity_of(in, store_.hash_of(block.block));
-  if (log_->contains(key_of(identity))) {
+  const bool fits = fits_file(store_, in, *file_);
+  if (!fits) metrics_.write_failures.add();
+  if (!fits || log_->contains(key_of(identity))) {
     store_.unpin(std::span(&block.block, 1));
     return false;
   }
@@ -165,7 +173,7 @@ bool ssd_worker::start_write(const sealed_block& block) {
   for (std::uint32_t part = 0; part < in.parts.size(); ++part) {
     // The file only reads from there.
     auto* at = const_cast<std::byte*>(store_.part_address(block.block, part));
-    slot.pieces.push_back({at, rounded(in.parts[part].bytes, file_->alignment())});
+    slot.pieces.push_back({at, piece_bytes(store_, in.parts[part], *file_)});
     slot.bytes += slot.pieces.back().bytes;
   }
   slot.write = {identity, slot.pieces,

@@ -25,6 +25,13 @@
 
 namespace kvd {
 
+// Bytes of a part as the file moves them; 0 when that is more than its slot holds: direct I/O on
+// sectors of 4096 would reach into the next slot.
+std::uint64_t piece_bytes(const block_store& store, const scope::part& part,
+                          const block_file& file) noexcept;
+// Whether all parts of a scope's blocks can be moved.
+bool fits_file(const block_store& store, const scope& in, const block_file& file) noexcept;
+
 // One block that a fetch reads: a claim of each of its parts.
 struct ssd_order {
   std::shared_ptr<ssd_fetch> fetch;

@@ -32,7 +32,8 @@ void pause() {
 
 class patient_file final : public block_file {
 public:
-  explicit patient_file(std::uint64_t bytes) : in_(memory_file::image(bytes)) {}
+  patient_file(std::uint64_t bytes, std::uint32_t alignment)
+      : in_(memory_file::image(bytes), alignment) {}
   void submit(file_io& io) noexcept override { in_.submit(io); }
   std::size_t poll(std::chrono::milliseconds wait) noexcept override {
     if (held.load() || (in_.pending() == 0 && wait > 0ms)) pause();
@@ -60,10 +61,11 @@ bool eventually(const std::function<bool()>& ready) {
 
 struct fixture {
   explicit fixture(ssd_tier_options how = {}, std::size_t pool_bytes = 1 << 20,
-                   std::uint32_t parts = 1, const std::function<void(memory_file&)>& script = {})
+                   std::uint32_t parts = 1, const std::function<void(memory_file&)>& script = {},
+                   std::uint64_t bytes_a_part = part_bytes, std::uint32_t alignment = 512)
       : at(pool_bytes, "lru", false, 20) {
-    in = *at.store->open_scope("m", 0, simple_layout(part_bytes, parts, 1));
-    auto file = std::make_unique<patient_file>(16 << 20);
+    in = *at.store->open_scope("m", 0, simple_layout(bytes_a_part, parts, 1));
+    auto file = std::make_unique<patient_file>(16 << 20, alignment);
     auto log = segment_log::open(*file, {.segment_bytes = 1 << 20}, at.random, at.time);
     REQUIRE(log);
     if (script) script(file->script());
@@ -225,6 +227,17 @@ TEST_CASE("the bounds of fetches hold: blocks together, fetches that wait") {
   none.at.store->drop_resident();
   CHECK_FALSE(none.fetch("r", which));
   CHECK(none.numbers.fetch_queue_full.value() == 1);
+}
+
+TEST_CASE("sectors that are larger than the slots reach into no other block") {
+  fixture f({}, 1 << 20, 1, {}, 1536, 4096);
+  const hashes which(0, 4);
+  const std::uint32_t cells[] = {0};
+  f.at.store->commit(f.at.claim(f.in, 0, which), cells);
+  REQUIRE(f.written());
+  CHECK(f.numbers.write_failures.value() == 4);
+  CHECK(f.numbers.write_bytes.value() == 0);
+  CHECK_FALSE(f.fetch("r", which));
 }
 
 TEST_CASE("a write queue that is full leaves blocks out and counts them") {
