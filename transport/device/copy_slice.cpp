@@ -119,4 +119,18 @@ bool copy_bytes(const copy_slice& slice) noexcept {
   return true;
 }
 
+bool store_word(std::int64_t* to, std::int64_t value) noexcept {
+  stream_fence();
+  if (sigsetjmp(current.escape, 0) != 0) return false;
+  current.to = reinterpret_cast<std::byte*>(to);
+  current.from = current.to;
+  current.bytes = sizeof value;
+  current.armed = true;
+  std::atomic_signal_fence(std::memory_order_release);
+  std::atomic_ref(*to).store(value, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_release);
+  current.armed = false;
+  return true;
+}
+
 }  // namespace kvd

@@ -30,4 +30,8 @@ void install_fault_guard() noexcept;
 // and allocations. REQUIRES: install_fault_guard() was called, SIGBUS is not blocked here.
 [[nodiscard]] bool copy_bytes(const copy_slice& slice) noexcept;
 
+// Stores `value` at `to` in one piece, after everything that this thread stored before; false when
+// the page could not be had. `to` is a multiple of 8. REQUIRES: as copy_bytes().
+[[nodiscard]] bool store_word(std::int64_t* to, std::int64_t value) noexcept;
+
 }  // namespace kvd

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "transport/device/copy_slice.hpp"
 #include "transport/device/printable.hpp"
 #include "transport/device/stream_copy.hpp"
 
@@ -32,6 +34,20 @@ template<class T>
 bool read_flag(int fd, std::uint64_t offset, T& out) {
   return ::pread(fd, &out, sizeof out, static_cast<off_t>(offset)) ==
          static_cast<ssize_t>(sizeof out);
+}
+
+// False when the page cannot be mapped, or is no longer there.
+bool store_mapped(int fd, std::int64_t offset, std::int64_t state) noexcept {
+  const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = offset / page * page;
+  auto* mapped = ::mmap(nullptr, static_cast<std::size_t>(page), PROT_READ | PROT_WRITE, MAP_SHARED,
+                        fd, begin);
+  if (mapped == MAP_FAILED) return false;
+  install_fault_guard();
+  auto* word = static_cast<std::byte*>(mapped) + (offset - begin);
+  const bool stored = store_word(reinterpret_cast<std::int64_t*>(word), state);
+  ::munmap(mapped, static_cast<std::size_t>(page));
+  return stored;
 }
 
 }  // namespace
@@ -67,9 +83,12 @@ result<load_state> load_state::attach(std::string_view name) {
 void load_state::publish(std::int64_t state) noexcept {
   // The kernel orders nothing for us by contract, so the copied bytes come first by fence.
   stream_fence();
-  // The kernel may copy the eight bytes one by one. Going from 0 to 1 changes one byte, which
-  // cannot tear. Going from 0 to a negative number changes all of them, and a reader in between
-  // could see a positive one, which means success: so the byte with the sign goes first, alone.
+  // The kernel may copy the eight bytes one by one. From 0 to 1 changes one byte, which cannot
+  // tear. From 0 to a negative number changes all of them, and a reader in between would see some
+  // other number, success perhaps.
+  if (state < 0 && store_mapped(object_.fd(), state_offset_, state)) return;
+  // Where nothing can be mapped, the byte with the sign goes first, alone: whatever is seen in
+  // between says failure, too.
   if (state < 0) {
     const auto sign = static_cast<unsigned char>(static_cast<std::uint64_t>(state) >> 56);
     if (::pwrite(object_.fd(), &sign, 1, state_offset_ + 7) != 1) return;

@@ -10,9 +10,9 @@
 // creates and unlinks the object; an unlinked one means that nobody waits any more. A leading
 // offset other than 8 moves magic, version and state: they start at `offset`.
 //
-// Nothing is mapped. The flag is written with pwrite(2), which reaches the same page that the
-// client has mapped, costs no page-table work, and cannot raise SIGBUS when the client has shrunk
-// the object. publish() keeps what a torn 8-byte write could break: see load_state.cpp.
+// A load that succeeded is told with pwrite(2), which reaches the same page that the client has
+// mapped, costs no page-table work, and cannot raise SIGBUS when the client has shrunk the object.
+// Only a failure maps the flag for the time of one store: see publish().
 
 #include <cstdint>
 #include <string_view>

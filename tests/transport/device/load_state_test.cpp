@@ -1,5 +1,7 @@
 #include "transport/device/load_state.hpp"
 
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include <doctest/doctest.h>
@@ -49,6 +51,26 @@ TEST_CASE("a client sees loaded and failed in its own flag") {
     CHECK(client.state() == 0);
     state->publish(outcome);
     CHECK(client.state() == outcome);
+  }
+}
+
+TEST_CASE("a client that watches its flag sees a failure in one piece") {
+  for (int round = 0; round < 200; ++round) {
+    flag client;
+    auto state = load_state::attach(client.name());
+    REQUIRE(state.has_value());
+    std::atomic<bool> watching{false};
+    std::int64_t first_seen = 0;
+    std::thread watcher([&] {
+      watching = true;
+      while (first_seen == 0)
+        first_seen = client.state();
+    });
+    while (!watching)
+      std::this_thread::yield();
+    state->publish(-1);
+    watcher.join();
+    REQUIRE(first_seen == -1);
   }
 }
 
