@@ -74,18 +74,18 @@ ClientMetric number(MetricType type, labels with, double value) {
   return out;
 }
 
-// `from` empty: no observation in any of `bounds`.
-ClientMetric distribution(labels with, const histogram* from, std::span<const double> bounds) {
+ClientMetric distribution(labels with, const histogram& from) {
   ClientMetric out;
   out.label = std::move(with);
   std::uint64_t cumulative = 0;
+  const auto bounds = from.bounds();
   for (std::size_t i = 0; i <= bounds.size(); ++i) {
-    cumulative += from == nullptr ? 0 : from->bucket(i);
+    cumulative += from.bucket(i);
     const double bound = i < bounds.size() ? bounds[i] : std::numeric_limits<double>::infinity();
     out.histogram.bucket.push_back({cumulative, bound});
   }
   out.histogram.sample_count = cumulative;
-  out.histogram.sample_sum = from == nullptr ? 0 : from->sum();
+  out.histogram.sample_sum = from.sum();
   return out;
 }
 
@@ -122,11 +122,9 @@ void add_numbers(const server_metrics& from, collection& into) {
 
 void add_histograms(const server_metrics& from, collection& into) {
   for (const auto& row : names::histograms()) {
-    const histogram* live = row.read == nullptr ? nullptr : &row.read(from);
     auto& family = into.family(row.name, MetricType::Histogram, row.help, row.pushed_as, row.unit);
-    family.metric.push_back(
-        distribution(labelled(row.label, row.label == nullptr ? "" : row.label_value), live,
-                     live == nullptr ? row.bounds : live->bounds()));
+    family.metric.push_back(distribution(
+        labelled(row.label, row.label == nullptr ? "" : row.label_value), row.read(from)));
   }
 }
 
@@ -148,7 +146,7 @@ void add_rpcs(const rpc_metrics& from, collection& into) {
   for (std::size_t method = 0; method < methods.size(); ++method) {
     const auto& seconds = from.seconds[method];
     for (const auto& [status, of] : {std::pair{"ok", &seconds.ok}, {"error", &seconds.error}}) {
-      auto one = distribution({{"method", methods[method]}, {"status", status}}, of, of->bounds());
+      auto one = distribution({{"method", methods[method]}, {"status", status}}, *of);
       if (one.histogram.sample_count == 0) continue;
       into.family("pegaflow_rpc_duration_seconds", MetricType::Histogram,
                   "How long calls took, by method and outcome: what an engine waits for.",

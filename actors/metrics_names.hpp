@@ -28,8 +28,7 @@ struct histogram_row {
   const char* name;
   const char* label;
   const char* label_value;
-  const histogram& (*read)(const server_metrics&);  // nullptr: empty, with `bounds`
-  std::span<const double> bounds;
+  const histogram& (*read)(const server_metrics&);
   const char* pushed_as;
   const char* unit;
   const char* help;

@@ -18,6 +18,7 @@ inline constexpr double ssd_bytes_per_second[] = {
     1e9,  2e9,  3e9,  4e9,  5e9,  6e9,  7e9,  8e9,  9e9,  10e9, 11e9, 12e9, 13e9, 14e9,
     15e9, 16e9, 17e9, 18e9, 19e9, 20e9, 21e9, 22e9, 23e9, 24e9, 25e9, 26e9, 27e9, 28e9,
     29e9, 30e9, 31e9, 32e9, 33e9, 34e9, 35e9, 36e9, 37e9, 38e9, 39e9, 40e9};
+inline constexpr double fetch_seconds[] = {.01, .02, .05, .1, .2, .5, 1, 2};
 inline constexpr double rpc_seconds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2};
 }  // namespace bounds
 
@@ -32,8 +33,9 @@ struct store_metrics {
   counter inflight_gc_cleaned;  // unsealed blocks dropped by age
   counter block_hits;           // of Ready group-0 and exact queries
   counter block_misses;
-  counter tier_ram;  // attribution of queried blocks: these three sum up to all
+  counter tier_ram;  // attribution of queried blocks: these four sum up to all
   counter tier_ssd;
+  counter tier_peer;
   counter tier_miss;
   counter insertions;
   counter admission_rejections;
@@ -90,6 +92,38 @@ struct ssd_metrics {
   histogram read_seconds{bounds::copy_seconds};
 };
 
+// Blocks that nodes share: what is announced to metaservers, locked for peers, fetched from them.
+struct sharing_metrics {
+  // By kind of call to a metaserver.
+  struct calls {
+    counter blocks;      // told and taken
+    counter failures;    // calls
+    counter queue_full;  // blocks that were not told at once; the next comparison finds them
+  };
+  calls inserts;
+  calls removals;
+  counter heartbeat_failures;
+  counter session_resets;  // a metaserver made this node start over
+  counter farewell_failures;
+  counter comparisons;     // with what a metaserver knows
+  counter buckets_mended;  // that differed
+  counter feed_lost;       // times that the store had to be looked through
+  gauge announced_blocks;  // that others should know of
+  gauge queued_blocks;     // announcements under way or waiting, over all metaservers
+  gauge directories_up;    // metaservers that answer
+  gauge locked_blocks;     // that other nodes are reading
+  counter lock_timeouts;   // sessions that were never closed
+  counter locates;         // look-ups at a metaserver for a query
+  counter locate_failures;
+  counter fetches_ok;  // reads from one peer, for one query
+  counter fetches_failed;
+  counter fetched_blocks;
+  counter fetched_bytes;
+  counter late_blocks;  // that came after their lock was over, and were thrown away
+  histogram fetch_seconds_ok{bounds::fetch_seconds};
+  histogram fetch_seconds_failed{bounds::fetch_seconds};
+};
+
 // transport/grpc: every unary method. Order is engine_method's.
 enum class engine_method : std::uint8_t {
   register_context_batch,
@@ -130,6 +164,7 @@ struct server_metrics {
   store_metrics store;
   copy_metrics copy;
   ssd_metrics ssd;
+  sharing_metrics sharing;
   rpc_metrics rpc;
   control_metrics control;
 };

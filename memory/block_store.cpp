@@ -34,13 +34,7 @@ std::uint32_t block_store::seconds_since_start() const noexcept {
 result<scope_id> block_store::open_scope(std::string_view namespace_name, std::uint32_t group,
                                          const group_layout& layout) {
   const std::lock_guard lock(scopes_mutex_);
-  for (scope_id id = 0; id < scopes_.size(); ++id) {
-    const auto& known = *scopes_[id];
-    if (known.usage->name == namespace_name && known.group == group &&
-        known.fingerprint == layout.fingerprint) {
-      return id;
-    }
-  }
+  if (const auto known = known_scope(namespace_name, group, layout.fingerprint)) return *known;
   if (scopes_.size() == limits::scopes_max) {
     return fail(errc::limit_exceeded,
                 fmt::format("{} layouts are in use, limit {}", scopes_.size(), limits::scopes_max));
@@ -86,6 +80,26 @@ result<scope_id> block_store::open_scope(std::string_view namespace_name, std::u
   scope_table_[id].store(fresh.get(), std::memory_order_release);
   scopes_.push_back(std::move(fresh));
   return id;
+}
+
+std::optional<scope_id> block_store::find_scope(std::string_view namespace_name,
+                                                std::uint32_t group,
+                                                layout_fingerprint fingerprint) const {
+  const std::lock_guard lock(scopes_mutex_);
+  return known_scope(namespace_name, group, fingerprint);
+}
+
+std::optional<scope_id> block_store::known_scope(std::string_view namespace_name,
+                                                 std::uint32_t group,
+                                                 layout_fingerprint fingerprint) const {
+  for (scope_id id = 0; id < scopes_.size(); ++id) {
+    const auto& known = *scopes_[id];
+    if (known.usage->name == namespace_name && known.group == group &&
+        known.fingerprint == fingerprint) {
+      return id;
+    }
+  }
+  return std::nullopt;
 }
 
 const scope& block_store::scope_of(scope_id id) const noexcept {
@@ -314,6 +328,7 @@ block_store::commit_step block_store::commit_one(const part_claim& claim,
     in.usage->resident_bytes.add(static_cast<std::int64_t>(in.block_bytes));
     in.usage->resident_blocks.add(1);
     in.usage->saved_blocks.add();
+    if (feed_ != nullptr) feed_->push(record.scope, table_.key_of(claim.block), true);
     return commit_step::sealed;
   }
   return record.parts_filled <= 1 ? commit_step::first_part : commit_step::more;

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@
 #include "core/server_metrics.hpp"
 #include "memory/block_table.hpp"
 #include "memory/eviction_policy.hpp"
+#include "memory/residency_feed.hpp"
 #include "memory/slab_pool.hpp"
 #include "memory/topology.hpp"
 
@@ -73,6 +75,12 @@ struct sealed_block {
   std::uint32_t generation;
 };
 
+// Blocks that came up for a query, by where they came from.
+struct brought_up {
+  std::size_t ssd = 0;
+  std::size_t peers = 0;
+};
+
 // What became of the positions of a claim() that were not claimed.
 struct claim_counts {
   std::uint32_t present = 0;  // already stored
@@ -109,11 +117,17 @@ public:
     notify_sealed_ = std::move(notify);
   }
 
+  // Is told what becomes and ceases to be resident; outlives the store. REQUIRES: no block yet.
+  void tell(residency_feed& feed) noexcept { feed_ = &feed; }
+
   // The scope of (namespace, group, layout); learns its part sizes. Idempotent. limit_exceeded when
   // a part cannot fit the pool.
   result<scope_id> open_scope(std::string_view namespace_name, std::uint32_t group,
                               const group_layout& layout);
   const scope& scope_of(scope_id id) const noexcept;
+  // As open_scope(), but opens nothing; nothing when no instance has had that layout.
+  std::optional<scope_id> find_scope(std::string_view namespace_name, std::uint32_t group,
+                                     layout_fingerprint fingerprint) const;
   std::vector<const namespace_usage*> namespaces() const;
 
   // -- reading -----------------------------------------------------------------------------------
@@ -129,6 +143,12 @@ public:
   void pin_claimed(const part_claim& claim) noexcept;
   // First byte of a part of a sealed block. REQUIRES: pinned, part < parts of its scope.
   const std::byte* part_address(block_index block, std::uint32_t part) const noexcept;
+  // Where a part begins in the pool, in units of limits::pool_unit_bytes. REQUIRES: as above.
+  std::uint32_t part_unit(block_index block, std::uint32_t part) const noexcept;
+  // Calls `see` with every block that can be found among records [from, from + records), each under
+  // its shard's lock; returns where to go on, 0 when all were seen.
+  block_index for_each_sealed(block_index from, block_index records,
+                              const std::function<void(scope_id, std::string_view)>& see) const;
   // Pins a block that was sealed; false when it has ended since.
   bool pin_again(const sealed_block& block) noexcept;
   // Whose views show the block's own memory. REQUIRES: pinned.
@@ -141,9 +161,9 @@ public:
   // How many of these blocks another instance saved first. REQUIRES: pinned.
   std::size_t count_foreign(std::span<const block_index> blocks,
                             std::uint32_t origin) const noexcept;
-  // Accounts for one answered look-up: `hits` of `asked` blocks, `fetched` of them brought up from
-  // SSD for it.
-  void count_lookup(scope_id in, std::size_t asked, std::size_t hits, std::size_t fetched) noexcept;
+  // Accounts for one answered look-up: `hits` of `asked` blocks, `fetched` of them brought up for
+  // it.
+  void count_lookup(scope_id in, std::size_t asked, std::size_t hits, brought_up fetched) noexcept;
 
   // -- writing -----------------------------------------------------------------------------------
   struct claim_request {
@@ -197,6 +217,10 @@ private:
     time_point since;
   };
 
+  // REQUIRES: scopes_mutex_ is held.
+  std::optional<scope_id> known_scope(std::string_view namespace_name, std::uint32_t group,
+                                      layout_fingerprint fingerprint) const;
+
   enum class claim_step : std::uint8_t { claimed, present, busy, full };
   claim_step claim_one(const claim_request& request, std::uint32_t position, part_claim& out);
   std::size_t outside_reserve(const claim_request& request,
@@ -215,6 +239,7 @@ private:
   void enter_policy(std::span<const sealed_block> sealed);
   void remember_unsealed(std::span<const block_index> blocks);
 
+  slot place_of(block_index block, std::uint32_t part) const noexcept;
   bool pin_sealed(std::uint64_t key_hash, scope_id in, std::string_view hash, block_index& out);
   void touch(std::span<const block_index> blocks) noexcept;
 
@@ -242,6 +267,7 @@ private:
   std::vector<int> nodes_;  // of the pool
   std::function<void()> notify_pressure_;
   std::function<void(std::span<const sealed_block>)> notify_sealed_;
+  residency_feed* feed_ = nullptr;
   std::atomic<bool> pressure_noticed_{false};
 
   // One lock for the order of all blocks: it is held for batches, tens of nanoseconds a block.

@@ -139,6 +139,7 @@ bool block_store::evict_block(block_index block, leaving why) {
     table_.unlink(key_hash, block);
     record.state.store(block_state::detached);
     record.generation.fetch_add(1);
+    if (feed_ != nullptr) feed_->push(record.scope, table_.key_of(block), false);
   }
   count_gone(block, why);
   metrics_.eviction_reclaimed_bytes.add(free_block(block));
@@ -214,6 +215,7 @@ block_store::cleanup block_store::drop_resident() {
       auto& record = table_[block];
       if (record.state != block_state::sealed || table_.hash_of(block) != key_hash) continue;
       table_.unlink(key_hash, block);
+      if (feed_ != nullptr) feed_->push(record.scope, table_.key_of(block), false);
       total.evicted_bytes += scope_of(record.scope).block_bytes;
       // A pin of our own keeps the record ours until it is counted.
       referenced = record.pins.fetch_add(1) > 0;

@@ -106,11 +106,37 @@ void block_store::unpin(std::span<const block_index> blocks) noexcept {
   }
 }
 
-const std::byte* block_store::part_address(block_index block, std::uint32_t part) const noexcept {
+slot block_store::place_of(block_index block, std::uint32_t part) const noexcept {
   auto at = table_[block].parts;
   while (table_.node(at).part != part)
     at = table_.node(at).next;
-  return pool_.address(table_.node(at).place);
+  return table_.node(at).place;
+}
+
+const std::byte* block_store::part_address(block_index block, std::uint32_t part) const noexcept {
+  return pool_.address(place_of(block, part));
+}
+
+std::uint32_t block_store::part_unit(block_index block, std::uint32_t part) const noexcept {
+  return place_of(block, part).unit;
+}
+
+block_index
+block_store::for_each_sealed(block_index from, block_index records,
+                             const std::function<void(scope_id, std::string_view)>& see) const {
+  const auto end = std::min(table_.high_water(), from + std::min(records, no_block - from));
+  for (auto block = from; block < end; ++block) {
+    const auto& record = table_[block];
+    if (record.state.load(std::memory_order_relaxed) != block_state::sealed) continue;
+    const auto key_hash = table_.hash_of(block);
+    const std::lock_guard lock(table_.lock_of(key_hash));
+    if (record.state.load(std::memory_order_relaxed) != block_state::sealed ||
+        table_.hash_of(block) != key_hash) {
+      continue;  // it ended, and may be another's: then that one was told of later
+    }
+    see(record.scope, table_.key_of(block));
+  }
+  return end < table_.high_water() ? end : 0;
 }
 
 std::size_t block_store::count_foreign(std::span<const block_index> blocks,
@@ -134,11 +160,12 @@ bool block_store::pin_again(const sealed_block& block) noexcept {
 }
 
 void block_store::count_lookup(scope_id in, std::size_t asked, std::size_t hits,
-                               std::size_t fetched) noexcept {
+                               brought_up fetched) noexcept {
   metrics_.block_hits.add(hits);
   metrics_.block_misses.add(asked - hits);
-  metrics_.tier_ram.add(hits - fetched);
-  metrics_.tier_ssd.add(fetched);
+  metrics_.tier_ram.add(hits - fetched.ssd - fetched.peers);
+  metrics_.tier_ssd.add(fetched.ssd);
+  metrics_.tier_peer.add(fetched.peers);
   metrics_.tier_miss.add(asked - hits);
   auto& usage = *scope_of(in).usage;
   usage.block_hits.add(hits);

@@ -69,7 +69,7 @@ public:
   block_table(std::uint32_t records_max, std::uint64_t seed);
 
   std::uint64_t hash_of(scope_id scope, std::string_view hash) const noexcept;
-  std::mutex& lock_of(std::uint64_t key_hash) noexcept { return shard_of(key_hash).mutex; }
+  std::mutex& lock_of(std::uint64_t key_hash) const noexcept { return shard_of(key_hash).mutex; }
   // Asks for the cache line of the chain's head ahead of find(); no lock needed.
   void prefetch(std::uint64_t key_hash) const noexcept;
 

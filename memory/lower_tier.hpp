@@ -33,9 +33,9 @@ public:
   // to give back. False: there is nothing to fetch, or no room for more fetches.
   virtual bool fetch(const query_id& id, scope_id in, hash_list asked,
                      std::span<const block_index> pinned, bool whole) = 0;
-  // The query is being answered and has pins of its own: forgets the fetch. Returns how many blocks
-  // it brought up.
-  virtual std::size_t settle(const query_id& id) noexcept = 0;
+  // The query is being answered and has pins of its own: forgets the fetch. Returns what it
+  // brought up.
+  virtual brought_up settle(const query_id& id) noexcept = 0;
 };
 
 }  // namespace kvd

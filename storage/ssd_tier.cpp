@@ -82,9 +82,9 @@ lower_tier::progress ssd_tier::poll(const query_id& id) noexcept {
   return fetch->over.load() ? progress::over : progress::loading;
 }
 
-std::size_t ssd_tier::settle(const query_id& id) noexcept {
+brought_up ssd_tier::settle(const query_id& id) noexcept {
   const auto fetch = fetches_.take(id);
-  return fetch ? fetches_.release(*fetch) : 0;
+  return {.ssd = fetch ? fetches_.release(*fetch) : 0, .peers = 0};
 }
 
 ssd_worker* ssd_tier::holder_of(const record_key& key) const noexcept {

@@ -56,7 +56,7 @@ public:
   progress poll(const query_id& id) noexcept override;
   bool fetch(const query_id& id, scope_id in, hash_list asked, std::span<const block_index> pinned,
              bool whole) override;
-  std::size_t settle(const query_id& id) noexcept override;
+  brought_up settle(const query_id& id) noexcept override;
 
   // Fetches of an instance that is gone are given up.
   void forget_instance(std::uint64_t serial);

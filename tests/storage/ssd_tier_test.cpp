@@ -140,7 +140,7 @@ TEST_CASE("what was sealed comes back after RAM has dropped it") {
     REQUIRE(f.fetch("r", which));
     REQUIRE(f.over("r"));
     CHECK(f.hits(which, 0) == 20);
-    CHECK(f.tier->settle(f.id("r")) == 20);
+    CHECK(f.tier->settle(f.id("r")).ssd == 20);
     CHECK(f.tier->poll(f.id("r")) == lower_tier::progress::none);
     CHECK(f.at.metrics.pinned_bytes.value() == 0);
     CHECK(f.at.store->check().empty());
@@ -171,7 +171,7 @@ TEST_CASE("a prefix is fetched up to its first gap, an exact set only when nothi
   CHECK_FALSE(f.fetch("elsewhere", hashes(5, 3)));
   REQUIRE(f.fetch("prefix", longer));
   REQUIRE(f.over("prefix"));
-  CHECK(f.tier->settle(f.id("prefix")) == 5);
+  CHECK(f.tier->settle(f.id("prefix")).ssd == 5);
   CHECK(f.hits(longer, 0) == 5);
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("user-reports 43: a pool full of pinned blocks leaves room for a fetch
   CHECK(pinned.size() < 300);
   REQUIRE(f.fetch("r", wanted));
   REQUIRE(f.over("r"));
-  CHECK(f.tier->settle(f.id("r")) == 2);
+  CHECK(f.tier->settle(f.id("r")).ssd == 2);
   f.at.store->unpin(pinned);
 }
 
@@ -219,7 +219,7 @@ TEST_CASE("the bounds of fetches hold: blocks together, fetches that wait") {
   CHECK(f.numbers.fetch_blocks_refused.value() == 10);
   REQUIRE(f.fetch("r", which));
   REQUIRE(f.over("r"));
-  CHECK(f.tier->settle(f.id("r")) == 6);
+  CHECK(f.tier->settle(f.id("r")).ssd == 6);
   CHECK(f.hits(which, 0) == 6);
   fixture none({.fetch_queue = 0});
   none.save(which, 0);
@@ -326,6 +326,6 @@ TEST_CASE("a read that fails shortens the fetch and is no hit") {
   REQUIRE(f.fetch("r", which));
   REQUIRE(f.over("r"));
   CHECK(f.hits(which, 0) == 3);
-  CHECK(f.tier->settle(f.id("r")) == 9);
+  CHECK(f.tier->settle(f.id("r")).ssd == 9);
   CHECK(f.numbers.read_failures.value() == 1);
 }

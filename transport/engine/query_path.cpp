@@ -67,8 +67,12 @@ result<void> query_path::prefix(const instance& of, const pegaflow::QueryRequest
     answer.mutable_loading();
     return {};
   }
-  const auto fetched = fetch == lower_tier::progress::over ? below_->settle(id) : 0;
-  return ready(of, request, hits, std::min(fetched, hits), *answer.mutable_ready());
+  brought_up fetched;
+  if (fetch == lower_tier::progress::over) fetched = below_->settle(id);
+  // What came up behind a gap is no hit.
+  fetched.ssd = std::min(fetched.ssd, hits);
+  fetched.peers = std::min(fetched.peers, hits - fetched.ssd);
+  return ready(of, request, hits, fetched, *answer.mutable_ready());
 }
 
 // Leases the `hits` blocks that this thread has pinned, `fetched` of them from below.

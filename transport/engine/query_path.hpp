@@ -37,7 +37,7 @@ private:
   result<void> prefix(const instance& of, const pegaflow::QueryRequest& request,
                       pegaflow::QueryResponse& answer);
   result<void> ready(const instance& of, const pegaflow::QueryRequest& request, std::size_t hits,
-                     std::size_t fetched, pegaflow::QueryReady& answer);
+                     brought_up fetched, pegaflow::QueryReady& answer);
   result<void> members(const instance& of, const pegaflow::QueryRequest& request,
                        pegaflow::QueryReady& answer);
   bool lease(const instance& of, scope_id in, std::span<const block_index> blocks,
