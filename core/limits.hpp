@@ -65,6 +65,13 @@ inline constexpr std::chrono::seconds load_deadline{110};
 // A save that waits for another worker's copy of the same block answers after this at the latest.
 inline constexpr std::chrono::seconds save_wait_max{30};
 
+// Peers: an address is a few hundred bytes, and 32 more a region and network card.
+inline constexpr std::size_t peer_address_bytes_max = 64 << 10;
+inline constexpr std::size_t peer_regions_max = 256;
+inline constexpr std::size_t peer_hosts_max = 32;
+// Pieces of one read: 4 GiB in the smallest parts that pay.
+inline constexpr std::size_t peer_pieces_max = 1 << 20;
+
 // Pool: the unit of every address in it; O_DIRECT's smallest logical block.
 inline constexpr std::size_t pool_unit_bytes = 512;
 inline constexpr std::uint64_t pool_bytes_max = std::uint64_t{pool_unit_bytes} << 32;  // 2 TiB
