@@ -30,13 +30,19 @@ void residency_feed::push(scope_id in, std::string_view hash, bool resident) noe
 
 bool residency_feed::take(std::vector<residency_event>& out, std::size_t events_max) {
   const std::lock_guard lock(mutex_);
+  if (std::exchange(lost_, false)) {
+    // What is left is older than what was lost, and would be taken for the last word.
+    count_ = 0;
+    awake_ = false;
+    return true;
+  }
   const auto taken = std::min(events_max, count_);
   for (std::size_t i = 0; i < taken; ++i)
     out.push_back(ring_[(first_ + i) % ring_.size()]);
   first_ = (first_ + taken) % ring_.size();
   count_ -= taken;
   if (count_ == 0) awake_ = false;
-  return std::exchange(lost_, false);
+  return false;
 }
 
 bool residency_feed::empty() const {

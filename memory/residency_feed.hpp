@@ -4,8 +4,8 @@
 //   block_store, under the lock of a block's shard --push()--> ring --take()--> registrar
 //
 // Events of one block come out in the order of its changes, so that the last one says how it is.
-// The ring never blocks: what finds it full is lost, take() says so once, and the taker then looks
-// through the store (block_store::for_each_sealed) while it goes on taking events.
+// The ring never blocks: when it is full all events are lost, take() says so once, and the taker
+// then looks through the store (block_store::for_each_sealed) while it goes on taking events.
 //
 // Threads: any push, one takes. Allocates when made, never later.
 
@@ -40,7 +40,7 @@ public:
   // REQUIRES: hash.size() <= limits::hash_bytes_max.
   void push(scope_id in, std::string_view hash, bool resident) noexcept;
 
-  // Appends up to `events_max` events. True: some were lost since the last call.
+  // Appends up to `events_max` events. True: none, all since the last call were lost.
   bool take(std::vector<residency_event>& out, std::size_t events_max);
   bool empty() const;
 

@@ -77,8 +77,7 @@ result<void> query_path::prefix(const instance& of, const pegaflow::QueryRequest
 
 // Leases the `hits` blocks that this thread has pinned, `fetched` of them from below.
 result<void> query_path::ready(const instance& of, const pegaflow::QueryRequest& request,
-                               std::size_t hits, std::size_t fetched,
-                               pegaflow::QueryReady& answer) {
+                               std::size_t hits, brought_up fetched, pegaflow::QueryReady& answer) {
   const auto hashes = as_hash_list(request.block_hashes());
   const auto in = of.scopes[request.group_id()];
   auto& mine = scratch_of_thread();

@@ -6,6 +6,7 @@
 
 #include "core/limits.hpp"
 #include "engine.grpc.pb.h"
+#include "transport/grpc/status.hpp"
 
 namespace kvd {
 
@@ -15,24 +16,8 @@ namespace {
 constexpr std::chrono::seconds call_timeout{60};
 constexpr char query_method[] = "/pegaflow.Engine/QueryPrefetch";
 
-errc code_of(grpc::StatusCode code) noexcept {
-  switch (code) {
-  case grpc::StatusCode::INVALID_ARGUMENT: return errc::invalid_argument;
-  case grpc::StatusCode::FAILED_PRECONDITION: return errc::instance_missing;
-  case grpc::StatusCode::RESOURCE_EXHAUSTED: return errc::limit_exceeded;
-  case grpc::StatusCode::UNAVAILABLE: return errc::unavailable;
-  case grpc::StatusCode::UNIMPLEMENTED: return errc::not_configured;
-  case grpc::StatusCode::NOT_FOUND: return errc::not_found;
-  case grpc::StatusCode::DEADLINE_EXCEEDED:
-  case grpc::StatusCode::CANCELLED: return errc::cancelled;
-  default: return errc::internal;
-  }
-}
-
 tl::unexpected<error> refused(std::string_view method, const grpc::Status& status) {
-  return fail(code_of(status.error_code()),
-              fmt::format("{} was refused with gRPC status {}: {}", method,
-                          static_cast<int>(status.error_code()), status.error_message()));
+  return tl::unexpected<error>(from_status(method, status));
 }
 
 void set_deadline(grpc::ClientContext& context) {

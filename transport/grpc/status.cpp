@@ -1,6 +1,32 @@
 #include "transport/grpc/status.hpp"
 
+#include <fmt/format.h>
+
 namespace kvd {
+
+namespace {
+
+errc code_of(grpc::StatusCode code) noexcept {
+  switch (code) {
+  case grpc::StatusCode::INVALID_ARGUMENT: return errc::invalid_argument;
+  case grpc::StatusCode::FAILED_PRECONDITION: return errc::instance_missing;
+  case grpc::StatusCode::RESOURCE_EXHAUSTED: return errc::limit_exceeded;
+  case grpc::StatusCode::UNAVAILABLE: return errc::unavailable;
+  case grpc::StatusCode::UNIMPLEMENTED: return errc::not_configured;
+  case grpc::StatusCode::NOT_FOUND: return errc::not_found;
+  case grpc::StatusCode::DEADLINE_EXCEEDED:
+  case grpc::StatusCode::CANCELLED: return errc::cancelled;
+  default: return errc::internal;
+  }
+}
+
+}  // namespace
+
+error from_status(std::string_view method, const grpc::Status& status) {
+  return {code_of(status.error_code()),
+          fmt::format("{} was refused with gRPC status {}: {}", method,
+                      static_cast<int>(status.error_code()), status.error_message())};
+}
 
 grpc::Status to_status(const error& failure) {
   const auto make = [&](grpc::StatusCode code, std::string_view prefix) {
