@@ -4,12 +4,15 @@
 // ENGINE owns registrations and sessions: which instances exist, what they wait for to close.
 // CACHE owns upkeep of the block store: background eviction, expiry, cleanup.
 // SSD owns the life of the SSD tier: which fetches are given up, when it is switched on again.
+// REGISTRAR owns what metaservers are told. PEER owns what is fetched from other nodes, and the age
+// of the locks that they hold here.
 //
 // Senders are gRPC, HTTP and copy threads, so answers travel as `reply` objects inside the messages
 // (they answer themselves when dropped) and no message needs a CAF response. No message carries
 // block bytes, and none is sent per block.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -74,6 +77,10 @@ struct cleanup_memory {
 struct instance_gone {
   std::uint64_t serial;
 };
+// Work of the class that an actor keeps: an answer came, or a query asks.
+struct run {
+  std::function<void()> task;
+};
 // No more work comes; the actor ends.
 struct stop {};
 
@@ -94,6 +101,14 @@ using ssd_actor =
     caf::typed_actor<caf::reacts_to<message::tick>, caf::reacts_to<message::instance_gone>,
                      caf::reacts_to<message::stop>>;
 
+using registrar_actor =
+    caf::typed_actor<caf::reacts_to<message::tick>, caf::reacts_to<message::run>,
+                     caf::reacts_to<message::stop>>;
+
+using peer_actor =
+    caf::typed_actor<caf::reacts_to<message::tick>, caf::reacts_to<message::run>,
+                     caf::reacts_to<message::instance_gone>, caf::reacts_to<message::stop>>;
+
 }  // namespace kvd
 
 CAF_BEGIN_TYPE_ID_BLOCK(kvd, first_custom_type_id)
@@ -107,6 +122,7 @@ CAF_ADD_TYPE_ID(kvd, (kvd::message::trim))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::tick))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::cleanup_memory))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::instance_gone))
+CAF_ADD_TYPE_ID(kvd, (kvd::message::run))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::stop))
 CAF_END_TYPE_ID_BLOCK(kvd)
 
@@ -121,4 +137,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::trim)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::cleanup_memory)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::instance_gone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::stop)

@@ -38,4 +38,10 @@ public:
   virtual brought_up settle(const query_id& id) noexcept = 0;
 };
 
+// A tier that knows at once which blocks it has.
+class stored_tier : public lower_tier {
+public:
+  virtual bool holds(scope_id in, std::string_view hash) const noexcept = 0;
+};
+
 }  // namespace kvd

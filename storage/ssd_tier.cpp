@@ -87,6 +87,11 @@ brought_up ssd_tier::settle(const query_id& id) noexcept {
   return {.ssd = fetch ? fetches_.release(*fetch) : 0, .peers = 0};
 }
 
+bool ssd_tier::holds(scope_id in, std::string_view hash) const noexcept {
+  return on_.load(std::memory_order_relaxed) &&
+         holder_of(key_in(store_.scope_of(in), hash)) != nullptr;
+}
+
 ssd_worker* ssd_tier::holder_of(const record_key& key) const noexcept {
   for (const auto& worker : workers_)
     if (worker->log().contains(key)) return worker.get();

@@ -37,7 +37,7 @@ struct ssd_tier_options {
   duration fetch_idle_max = std::chrono::seconds(60);
 };
 
-class ssd_tier final : public lower_tier, private ssd_events {
+class ssd_tier final : public stored_tier, private ssd_events {
 public:
   static constexpr std::size_t batch_blocks = 4096;
 
@@ -57,6 +57,7 @@ public:
   bool fetch(const query_id& id, scope_id in, hash_list asked, std::span<const block_index> pinned,
              bool whole) override;
   brought_up settle(const query_id& id) noexcept override;
+  bool holds(scope_id in, std::string_view hash) const noexcept override;
 
   // Fetches of an instance that is gone are given up.
   void forget_instance(std::uint64_t serial);

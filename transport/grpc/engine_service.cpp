@@ -11,6 +11,7 @@
 #include "core/log.hpp"
 #include "transport/engine/registration.hpp"
 #include "transport/grpc/message_pool.hpp"
+#include "transport/grpc/peer_service.hpp"
 #include "transport/grpc/status.hpp"
 
 namespace kvd {
@@ -295,7 +296,8 @@ private:
 
 class running_server final : public engine_server {
 public:
-  explicit running_server(engine_plane plane) : service_(std::move(plane)) {}
+  explicit running_server(engine_plane plane)
+      : peers_(plane.transfers), service_(std::move(plane)) {}
   ~running_server() override { stop(0); }
 
   result<void> bind(const std::string& address) {
@@ -303,6 +305,7 @@ public:
     int port = 0;
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
+    builder.RegisterService(&peers_);
     builder.SetMaxReceiveMessageSize(limits::grpc_message_bytes_max);
     builder.SetMaxSendMessageSize(limits::grpc_message_bytes_max);
     // Two servers on one port would share its clients at random; the second must fail instead.
@@ -335,6 +338,7 @@ public:
   }
 
 private:
+  peer_service peers_;
   service service_;
   std::unique_ptr<grpc::Server> server_;
   std::uint16_t port_ = 0;

@@ -22,6 +22,7 @@
 #include "transport/engine/load_path.hpp"
 #include "transport/engine/query_path.hpp"
 #include "transport/engine/save_path.hpp"
+#include "transport/engine/transfer_desk.hpp"
 
 namespace kvd {
 
@@ -52,6 +53,7 @@ struct engine_plane {
   // Set while draining: new work is refused as UNAVAILABLE, loads of leased blocks go on.
   const std::atomic<bool>& draining;
   std::string boot_id;
+  transfer_desk* transfers = nullptr;  // null: nothing is shared with other nodes
 };
 
 class engine_server {

@@ -87,14 +87,14 @@ located_blocks located(const pegaflow::QueryPrefixBlocksResponse& answer, const 
   return out;
 }
 
-class client final : public directory_link {
+class metaserver_client final : public directory_link {
 public:
-  client(const std::string& address, metaserver_identity self)
+  metaserver_client(const std::string& address, metaserver_identity self)
       : address_(address), self_(std::move(self)), quick_(open_channel(address)),
         bulk_(open_channel(address)), quick_meta_(pegaflow::MetaServer::NewStub(quick_)),
         bulk_meta_(pegaflow::MetaServer::NewStub(bulk_)), quick_ours_(Directory::NewStub(quick_)),
         bulk_ours_(Directory::NewStub(bulk_)) {}
-  ~client() override { calls_.end(); }
+  ~metaserver_client() override { calls_.end(); }
 
   const std::string& address() const noexcept override { return address_; }
 
@@ -269,7 +269,7 @@ private:
 
 std::unique_ptr<directory_link> connect_metaserver(const std::string& address,
                                                    const metaserver_identity& self) {
-  return std::make_unique<client>(address, self);
+  return std::make_unique<metaserver_client>(address, self);
 }
 
 }  // namespace kvd
