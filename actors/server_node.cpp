@@ -61,8 +61,11 @@ result<std::unique_ptr<server_node>> server_node::create(const server_options& o
   }
   std::unique_ptr<server_node> node(new server_node(options, std::move(on_shutdown)));
   if (auto claimed = node->claim_memory(); !claimed) return tl::unexpected(claimed.error());
+  auto files = node->open_files();
+  if (!files) return tl::unexpected(files.error());
+  if (auto built = node->build_pool(*files); !built) return tl::unexpected(built.error());
   if (auto built = node->build_store(); !built) return tl::unexpected(built.error());
-  if (auto opened = node->open_ssd(); !opened) return tl::unexpected(opened.error());
+  node->build_ssd(std::move(*files));
   node->build_plane();
   if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
   if (auto pushing = node->start_pushing(); !pushing) return tl::unexpected(pushing.error());
@@ -94,9 +97,23 @@ result<void> server_node::claim_memory() {
                     read_memory_facts(memory_roots{}, read_memlock_limit()), *nodes_, *pages_);
   if (!claim) return tl::unexpected(claim.error());
   arena_ = std::move(*claim);
+  return {};
+}
+
+result<server_node::ssd_files> server_node::open_files() {
+  if (options_.ssd_cache_paths.empty()) return ssd_files{};
+  return open_ssd_files(options_, random_, clock_);
+}
+
+// After the files are open: a part is moved to and from them as it lies in its slot.
+result<void> server_node::build_pool(const ssd_files& files) {
+  std::uint64_t alignment = limits::pool_unit_bytes;
+  for (const auto& each : files)
+    alignment = std::max<std::uint64_t>(alignment, each.file->alignment());
   auto pool = slab_pool::create({.regions = arena_->regions(),
                                  .hint_value_bytes = options_.hint_value_bytes,
-                                 .blockwise = options_.blockwise_alloc});
+                                 .blockwise = options_.blockwise_alloc,
+                                 .slot_alignment = alignment});
   if (!pool) return tl::unexpected(pool.error());
   pool_ = std::move(*pool);
   return {};
@@ -129,20 +146,17 @@ result<void> server_node::build_store() {
   return {};
 }
 
-result<void> server_node::open_ssd() {
-  if (options_.ssd_cache_paths.empty()) return {};
-  auto files = open_ssd_files(options_, random_, clock_);
-  if (!files) return tl::unexpected(files.error());
+void server_node::build_ssd(ssd_files files) {
+  if (files.empty()) return;
   ssd_ = std::make_unique<ssd_tier>(
       ssd_tier_options{.write_queue_batches = options_.ssd_write_queue_depth,
                        .writes_inflight = options_.ssd_write_inflight,
                        .fetch_queue = options_.ssd_prefetch_queue_depth,
                        .reads_inflight = options_.ssd_prefetch_inflight,
                        .fetch_blocks_max = options_.max_prefetch_blocks},
-      std::move(*files), *store_, clock_, metrics_.ssd);
+      std::move(files), *store_, clock_, metrics_.ssd);
   store_->on_sealed(
       [to = ssd_.get()](std::span<const sealed_block> blocks) { to->sealed(blocks); });
-  return {};
 }
 
 void server_node::build_plane() {

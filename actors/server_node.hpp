@@ -66,9 +66,12 @@ public:
 
 private:
   server_node(const server_options& options, std::function<void()> on_shutdown);
+  using ssd_files = std::vector<ssd_tier::opened_file>;
   result<void> claim_memory();
+  result<ssd_files> open_files();
+  result<void> build_pool(const ssd_files& files);
   result<void> build_store();
-  result<void> open_ssd();
+  void build_ssd(ssd_files files);
   void build_plane();
   result<void> listen();
   result<void> start_pushing();

@@ -24,15 +24,12 @@ constexpr std::uint64_t parts_a_chunk = 16;
 constexpr std::uint64_t waste_denominator = 16;
 constexpr std::uint32_t slab_chunks_wanted_max = 8;
 constexpr std::uint64_t page_rounding_from = 64 << 10;
+constexpr std::uint64_t slot_alignment_max = 4096;  // regions and chunks have at least that
 // Slabs that one call searches for a contiguous run before it takes what comes first.
 constexpr int run_search_slabs = 8;
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
   return (value + to - 1) / to * to;
-}
-
-std::uint64_t rounded_part(std::uint64_t bytes) {
-  return round_up(bytes, bytes < page_rounding_from ? unit : std::uint64_t{4096});
 }
 
 }  // namespace
@@ -46,6 +43,8 @@ std::uint64_t slab_pool::chunk_bytes_for(std::uint64_t pool_bytes, std::uint64_t
 }
 
 result<std::unique_ptr<slab_pool>> slab_pool::create(const options& how) {
+  assert(how.slot_alignment >= unit && how.slot_alignment <= slot_alignment_max &&
+         std::has_single_bit(how.slot_alignment));
   std::uint64_t total = 0;
   for (const auto& region : how.regions)
     total += region.bytes;
@@ -73,7 +72,7 @@ result<std::unique_ptr<slab_pool>> slab_pool::create(const options& how) {
 
 slab_pool::slab_pool(const options& how, std::uint64_t chunk_bytes, std::uint32_t chunk_count)
     : chunk_shift_(static_cast<std::uint32_t>(std::countr_zero(chunk_bytes / unit))),
-      chunk_bytes_(chunk_bytes), blockwise_(how.blockwise),
+      chunk_bytes_(chunk_bytes), blockwise_(how.blockwise), slot_alignment_(how.slot_alignment),
       nodes_(std::make_unique<node_state[]>(how.regions.size())), node_count_(how.regions.size()),
       chunks_(std::make_unique<chunk[]>(chunk_count)),
       owners_(std::size_t{chunk_count} << chunk_shift_),
@@ -127,7 +126,8 @@ result<size_class> slab_pool::learn(std::uint64_t part_bytes) {
                             "in {} node(s), {} in the largest",
                             part_bytes, capacity_, node_count_, largest));
   }
-  const auto bytes = rounded_part(part_bytes);
+  const auto bytes =
+      round_up(part_bytes, part_bytes < page_rounding_from ? slot_alignment_ : slot_alignment_max);
   const std::lock_guard lock(learn_mutex_);
   const auto count = class_count_.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {

@@ -62,6 +62,8 @@ public:
     std::span<const pool_region> regions;  // nothing is usable before grow()
     std::uint64_t hint_value_bytes;        // typical part; 0: unknown
     bool blockwise;                        // do not look for contiguous runs
+    // Of address and size of every slot: 512 to 4096, a power of two. What an SSD file asks for.
+    std::uint64_t slot_alignment = 512;
   };
 
   // Bytes that slabs are made of, for a pool of `pool_bytes`; regions should be multiples of it.
@@ -73,7 +75,8 @@ public:
   slab_pool(const slab_pool&) = delete;
   slab_pool& operator=(const slab_pool&) = delete;
 
-  // The class for parts of `part_bytes`: rounded up to 512 below 64 KiB, to 4096 from there on.
+  // The class for parts of `part_bytes`: rounded up to the slots' alignment below 64 KiB, to 4096
+  // from there on.
   // Idempotent. invalid_argument names both sizes when no node can hold such a part;
   // limit_exceeded at classes_max.
   result<size_class> learn(std::uint64_t part_bytes);
@@ -228,6 +231,7 @@ private:
   std::uint64_t chunk_bytes_;
   std::uint64_t capacity_ = 0;
   bool blockwise_;
+  std::uint64_t slot_alignment_;
   std::unique_ptr<node_state[]> nodes_;
   std::size_t node_count_;
   std::unique_ptr<chunk[]> chunks_;

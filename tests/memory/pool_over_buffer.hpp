@@ -24,13 +24,14 @@ struct pool_over_buffer {
   std::unique_ptr<slab_pool> pool;
 
   explicit pool_over_buffer(std::uint64_t bytes, std::vector<int> nodes = {0},
-                            bool blockwise = false, bool claimed = true) {
+                            bool blockwise = false, bool claimed = true,
+                            std::uint64_t slot_alignment = 512) {
     std::vector<pool_region> regions;
     for (const auto node : nodes) {
       buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
       regions.push_back({node, buffers.back().get(), bytes});
     }
-    auto made = slab_pool::create({regions, 0, blockwise});
+    auto made = slab_pool::create({regions, 0, blockwise, slot_alignment});
     REQUIRE(made.has_value());
     pool = std::move(*made);
     if (!claimed) return;

@@ -39,6 +39,20 @@ TEST_CASE("part sizes round up to 512 bytes below 64 KiB and to 4096 from there 
   CHECK(pool->snapshot().classes.size() == 4);
 }
 
+TEST_CASE("slots that an SSD file wants aligned to 4096 have that address and size") {
+  pool_over_buffer pool(4 * mib, {0, 1}, false, true, 4096);
+  CHECK(pool->bytes_of(*pool->learn(1)) == 4096);
+  CHECK(pool->bytes_of(*pool->learn(4097)) == 8192);
+  CHECK(pool->bytes_of(*pool->learn(64 * kib - 1)) == 64 * kib);
+  CHECK(pool->bytes_of(*pool->learn(64 * kib + 1)) == 68 * kib);
+  for (const std::uint64_t bytes : {1000, 2560, 9000}) {
+    for (const auto at : take(*pool.pool, *pool->learn(bytes), 50, 1)) {
+      CHECK(reinterpret_cast<std::uintptr_t>(pool->address(at)) % 4096 == 0);
+    }
+  }
+  CHECK(pool->check() == "");
+}
+
 TEST_CASE("a part that no node can hold is refused with both sizes") {
   pool_over_buffer pool(1 * mib, {0, 1});
   const auto refused = pool->learn(1 * mib + 1);

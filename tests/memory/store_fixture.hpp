@@ -72,11 +72,14 @@ inline group_layout simple_layout(std::uint64_t part_bytes, std::uint32_t parts,
 
 struct store_fixture {
   explicit store_fixture(std::size_t pool_bytes = 1 << 20, std::string_view policy = "lru",
-                         bool check_admission = false, std::uint32_t fetch_reserve = 0)
+                         bool check_admission = false, std::uint32_t fetch_reserve = 0,
+                         std::uint64_t slot_alignment = 512)
       : memory(pool_bytes) {
     const pool_region region{0, memory.get(), pool_bytes};
-    pool = *slab_pool::create(
-        {.regions = std::span(&region, 1), .hint_value_bytes = 0, .blockwise = false});
+    pool = *slab_pool::create({.regions = std::span(&region, 1),
+                               .hint_value_bytes = 0,
+                               .blockwise = false,
+                               .slot_alignment = slot_alignment});
     pool->grow(0, pool_bytes);
     store = std::make_unique<block_store>(
         block_store::options{.records_max = static_cast<std::uint32_t>(pool_bytes / 512),

@@ -51,6 +51,11 @@ private:
   memory_file in_;
 };
 
+std::byte odd_byte(std::uint32_t block, std::uint32_t part, std::uint64_t at, int salt) {
+  return static_cast<std::byte>(block * 31 + part * 101 + at * 7 + at / 251 +
+                                static_cast<std::uint64_t>(salt) * 57);
+}
+
 bool eventually(const std::function<bool()>& ready) {
   for (int i = 0; i < 10'000; ++i) {
     if (ready()) return true;
@@ -62,8 +67,9 @@ bool eventually(const std::function<bool()>& ready) {
 struct fixture {
   explicit fixture(ssd_tier_options how = {}, std::size_t pool_bytes = 1 << 20,
                    std::uint32_t parts = 1, const std::function<void(memory_file&)>& script = {},
-                   std::uint64_t bytes_a_part = part_bytes, std::uint32_t alignment = 512)
-      : at(pool_bytes, "lru", false, 20) {
+                   std::uint64_t bytes_a_part = part_bytes, std::uint32_t alignment = 512,
+                   std::uint64_t slot_alignment = 512)
+      : at(pool_bytes, "lru", false, 20, slot_alignment) {
     in = *at.store->open_scope("m", 0, simple_layout(bytes_a_part, parts, 1));
     auto file = std::make_unique<patient_file>(16 << 20, alignment);
     auto log = segment_log::open(*file, {.segment_bytes = 1 << 20}, at.random, at.time);
@@ -238,6 +244,54 @@ TEST_CASE("sectors that are larger than the slots reach into no other block") {
   CHECK(f.numbers.write_failures.value() == 4);
   CHECK(f.numbers.write_bytes.value() == 0);
   CHECK_FALSE(f.fetch("r", which));
+}
+
+TEST_CASE("parts of odd sizes reach a file of large sectors and come back beside others") {
+  for (const std::uint64_t bytes : {1000, 2560, 5000}) {
+    CAPTURE(bytes);
+    fixture f({}, 2 << 20, 3, {}, bytes, 4096, 4096);
+    const hashes which(0, 20);
+    const hashes neighbours(100, 60);
+    const auto other = *f.at.store->open_scope("other", 0, simple_layout(bytes, 1, 2));
+    const auto fill = [&](scope_id in, std::uint32_t part, const hashes& of, int salt) {
+      const std::uint32_t cells[] = {0};
+      const auto claims = f.at.claim(in, part, of);
+      REQUIRE(claims.size() == of.list().size());
+      for (const auto& claim : claims) {
+        for (std::uint64_t i = 0; i < bytes; ++i)
+          claim.address[i] = odd_byte(claim.position, part, i, salt);
+      }
+      f.at.store->commit(claims, cells);
+    };
+    const auto holds = [&](scope_id in, std::uint32_t parts, const hashes& of, int salt) {
+      std::vector<block_index> pinned;
+      std::uint64_t wrong = 0;
+      CHECK(f.at.store->pin_prefix(in, of.list(), pinned) == of.list().size());
+      for (std::uint32_t block = 0; block < pinned.size(); ++block) {
+        for (std::uint32_t part = 0; part < parts; ++part) {
+          const auto* at = f.at.store->part_address(pinned[block], part);
+          for (std::uint64_t i = 0; i < bytes; ++i)
+            wrong += at[i] != odd_byte(block, part, i, salt);
+        }
+      }
+      f.at.store->unpin(pinned);
+      return wrong == 0;
+    };
+    for (std::uint32_t part = 0; part < 3; ++part)
+      fill(f.in, part, which, 1);
+    REQUIRE(f.written());
+    CHECK(f.numbers.write_failures.value() == 0);
+    CHECK(f.numbers.write_bytes.value() == 20 * 3 * ((bytes + 4095) / 4096 * 4096));
+    f.at.store->drop_resident();
+    // What is read lands between these.
+    fill(other, 0, neighbours, 2);
+    REQUIRE(f.fetch("r", which));
+    REQUIRE(f.over("r"));
+    CHECK(f.tier->settle(f.id("r")) == 20);
+    CHECK(holds(f.in, 3, which, 1));
+    CHECK(holds(other, 1, neighbours, 2));
+    CHECK(f.numbers.read_failures.value() == 0);
+  }
 }
 
 TEST_CASE("a write queue that is full leaves blocks out and counts them") {
