@@ -78,6 +78,8 @@ json::object ssd_json(const ssd_tier& tier, const ssd_metrics& metrics) {
     files.push_back({{"path", each.path},
                      {"backend", each.backend},
                      {"trouble", each.trouble},
+                     {"registered_buffers", each.memory.buffers},
+                     {"registration_refused", each.memory.refused},
                      {"records", each.log.records},
                      {"record_bytes", each.log.record_bytes},
                      {"capacity_bytes", each.log.capacity_bytes},
@@ -90,6 +92,8 @@ json::object ssd_json(const ssd_tier& tier, const ssd_metrics& metrics) {
   return {{"on", now.on},
           {"why_off", now.why_off},
           {"write_backlog", metrics.write_queue.value() + metrics.writes_inflight.value()},
+          {"operations", metrics.operations.value()},
+          {"fixed_operations", metrics.fixed_operations.value()},
           {"files", std::move(files)}};
 }
 

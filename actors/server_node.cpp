@@ -70,11 +70,15 @@ result<std::unique_ptr<server_node>> server_node::create(const server_options& o
   if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
   if (auto pushing = node->start_pushing(); !pushing) return tl::unexpected(pushing.error());
   // Last, so that a port that is taken costs no minutes of touching memory first.
-  node->arena_->start(
-      [pool = node->pool_.get(), saves = node->saves_.get()](int numa_node, std::uint64_t bytes) {
-        pool->grow(numa_node, bytes);
-        saves->wake_waiting();
-      });
+  node->arena_->start([in = node.get()](int numa_node, std::uint64_t bytes) {
+    in->pool_->grow(numa_node, bytes);
+    in->saves_->wake_waiting();
+    if (!in->ssd_) return;
+    for (const auto& region : in->arena_->regions())
+      if (region.node == numa_node && region.bytes == bytes) {
+        in->ssd_->use_memory({region.base, region.bytes});
+      }
+  });
   log::info("node", "listening grpc={} http={} boot_id={}",
             address_of(options.addr, node->grpc_port()),
             address_of(options.http_addr, node->http_port()), node->boot_id_);

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 #include "core/options.hpp"
 #include "core/random.hpp"
 #include "core/units.hpp"
+#include "storage/aligned_bytes.hpp"
 #include "storage/open_file.hpp"
 
 namespace kvd {
@@ -94,6 +96,18 @@ const option ssd_options[] = {
      .help = "Rounds of each block size.",
      .low = 1,
      .high = 1000},
+    {.name = "records",
+     .kind = option_kind::flag,
+     .fallback = "false",
+     .group = "What to move",
+     .help =
+         "Requests as the tier makes them: a header of 4096 bytes elsewhere in memory, then the "
+         "block."},
+    {.name = "no-registration",
+     .kind = option_kind::flag,
+     .fallback = "false",
+     .group = "What to move",
+     .help = "Do not register the blocks' memory with io_uring."},
     {.name = "json",
      .kind = option_kind::flag,
      .fallback = "false",
@@ -118,6 +132,8 @@ struct ssd_plan {
   unsigned depth = 1;
   std::size_t rounds = 1;
   file_backend backend = file_backend::best;
+  bool records = false;
+  bool registered = true;
   bool json = false;
   bool quiet = false;
 };
@@ -133,6 +149,8 @@ ssd_plan ssd_plan_from(const resolution& given) {
   const auto& backend = given.get<std::string>("backend");
   if (backend == "io_uring") plan.backend = file_backend::uring;
   if (backend == "threads") plan.backend = file_backend::threads;
+  plan.records = given.get<bool>("records");
+  plan.registered = !given.get<bool>("no-registration");
   plan.json = given.get<bool>("json");
   plan.quiet = given.get<bool>("quiet");
   return plan;
@@ -171,22 +189,31 @@ private:
 // Keeps `depth` requests on their way until `count` have ended.
 class ssd_pass {
 public:
-  ssd_pass(block_file& file, std::span<std::byte> memory, std::uint64_t block, unsigned depth)
-      : file_(file), block_(block), requests_(depth) {
+  ssd_pass(block_file& file, std::span<std::byte> memory, std::uint64_t block, unsigned depth,
+           bool records)
+      : file_(file), block_(block), headers_(records ? depth * header_bytes : 0), requests_(depth) {
     for (unsigned i = 0; i < depth; ++i) {
-      requests_[i].piece = {memory.data() + i * block, block};
-      requests_[i].pieces = {&requests_[i].piece, 1};
+      auto& list = requests_[i].list;
+      if (records) list[0] = {headers_.data() + i * header_bytes, header_bytes};
+      list[records ? 1 : 0] = {memory.data() + i * block, block};
+      requests_[i].pieces = {list.data(), records ? 2U : 1U};
+      bytes_ = block + (records ? header_bytes : 0);
       requests_[i].on_done = finished;
       requests_[i].owner = this;
     }
   }
 
-  // GB/s of random blocks behind the mark; writes are not synced, as fio's are not.
-  result<double> run(file_io::kind what, std::uint64_t count, const clock& time) {
+  struct figures {
+    double gb_per_s = 0;
+    double cpu_us = 0;  // of this process, kernel included, a request
+  };
+  // Random blocks behind the mark; writes are not synced, as fio's are not.
+  result<figures> run(file_io::kind what, std::uint64_t count, const clock& time) {
     left_ = count;
     under_way_ = 0;
     error_ = 0;
     const auto begin = time.now();
+    const auto cpu = cpu_seconds();
     for (auto& next : requests_) {
       next.what = what;
       submit(next);
@@ -198,19 +225,30 @@ public:
       return fail(errc::io, fmt::format("{}: {}", what == file_io::kind::read ? "read" : "write",
                                         std::strerror(error_)));
     }
-    return seconds > 0 ? gigabytes(static_cast<double>(count * block_)) / seconds : 0;
+    return figures{seconds > 0 ? gigabytes(static_cast<double>(count * bytes_)) / seconds : 0,
+                   1e6 * (cpu_seconds() - cpu) / static_cast<double>(count)};
   }
 
 private:
+  static constexpr std::size_t header_bytes = 4096;
   struct request : file_io {
-    io_piece piece{};
+    std::array<io_piece, 2> list{};
   };
+
+  static double cpu_seconds() noexcept {
+    rusage used{};
+    ::getrusage(RUSAGE_SELF, &used);
+    const auto of = [](const timeval& at) {
+      return static_cast<double>(at.tv_sec) + 1e-6 * static_cast<double>(at.tv_usec);
+    };
+    return of(used.ru_utime) + of(used.ru_stime);
+  }
 
   void submit(file_io& io) noexcept {
     if (left_ == 0 || error_ != 0) return;
     --left_;
     ++under_way_;
-    io.offset = mark_bytes + random_.below((file_.bytes() - mark_bytes) / block_) * block_;
+    io.offset = mark_bytes + random_.below((file_.bytes() - mark_bytes) / bytes_) * bytes_;
     file_.submit(io);
   }
 
@@ -223,6 +261,8 @@ private:
 
   block_file& file_;
   std::uint64_t block_;
+  std::uint64_t bytes_ = 0;  // of one request
+  aligned_bytes headers_;
   std::vector<request> requests_;
   seeded_random random_{1};
   std::uint64_t left_ = 0;
@@ -294,7 +334,7 @@ result<double> fio_rate(const ssd_plan& plan, std::uint64_t block, bool read, st
 
 struct ssd_row {
   std::uint64_t block = 0;
-  samples write, read, fio_write, fio_read, write_percent, read_percent;
+  samples write, read, fio_write, fio_read, write_percent, read_percent, write_cpu, read_cpu;
 };
 
 result<void> ssd_round(const ssd_plan& plan, ssd_pass& pass, ssd_row& row, const clock& time,
@@ -306,9 +346,11 @@ result<void> ssd_round(const ssd_plan& plan, ssd_pass& pass, ssd_row& row, const
     const auto other = fio_rate(plan, row.block, read, count);
     if (!other) return tl::unexpected(other.error());
     if (!measured) continue;
-    (read ? row.read : row.write).add(*rate);
+    (read ? row.read : row.write).add(rate->gb_per_s);
+    (read ? row.read_cpu : row.write_cpu).add(rate->cpu_us);
     (read ? row.fio_read : row.fio_write).add(*other);
-    (read ? row.read_percent : row.write_percent).add(*other > 0 ? 100 * *rate / *other : 0);
+    (read ? row.read_percent : row.write_percent)
+        .add(*other > 0 ? 100 * rate->gb_per_s / *other : 0);
   }
   return {};
 }
@@ -352,19 +394,23 @@ std::string backend_line(const opened_file& opened) {
 
 void print_ssd(const ssd_plan& plan, const opened_file& opened, const std::vector<ssd_row>& rows) {
   std::vector<std::vector<std::string>> cells{
-      {"block", "write GB/s", "fio", "ratio", "read GB/s", "fio", "ratio"}};
+      {"block", "write GB/s", "fio", "ratio", "CPU us", "read GB/s", "fio", "ratio", "CPU us"}};
   boost::json::array list;
   for (const auto& row : rows) {
     cells.push_back({format_bytes(row.block), fmt::format("{:.2f}", row.write.median()),
                      fmt::format("{:.2f}", row.fio_write.median()),
                      fmt::format("{:.0f} %", row.write_percent.median()),
+                     fmt::format("{:.1f}", row.write_cpu.median()),
                      fmt::format("{:.2f}", row.read.median()),
                      fmt::format("{:.2f}", row.fio_read.median()),
-                     fmt::format("{:.0f} %", row.read_percent.median())});
+                     fmt::format("{:.0f} %", row.read_percent.median()),
+                     fmt::format("{:.1f}", row.read_cpu.median())});
     list.push_back(boost::json::object{{"block_bytes", row.block},
                                        {"write_gb_per_s", row.write.median()},
                                        {"fio_write_gb_per_s", row.fio_write.median()},
                                        {"write_percent_of_fio", row.write_percent.median()},
+                                       {"write_cpu_us", row.write_cpu.median()},
+                                       {"read_cpu_us", row.read_cpu.median()},
                                        {"read_gb_per_s", row.read.median()},
                                        {"fio_read_gb_per_s", row.fio_read.median()},
                                        {"read_percent_of_fio", row.read_percent.median()}});
@@ -400,9 +446,9 @@ result<void> run_ssd_plan(const ssd_plan& plan) {
   open_options how;
   how.bytes = plan.bytes;
   how.backend = plan.backend;
-  how.depth = plan.depth;
+  how.depth = plan.records ? 2 * plan.depth : plan.depth;  // operations
   how.threads = plan.depth;
-  how.regions = regions;
+  if (plan.registered) how.regions = regions;
   auto opened = open_block_file(plan.path, how);
   if (!opened) return tl::unexpected(std::move(opened.error()));
   if (auto marked = write_mark(*opened->file, buffer->bytes()); !marked) return marked;
@@ -413,7 +459,7 @@ result<void> run_ssd_plan(const ssd_plan& plan) {
     for (const auto block : plan.block_sizes) {
       ssd_row row;
       row.block = block;
-      ssd_pass pass(*opened->file, buffer->bytes(), block, plan.depth);
+      ssd_pass pass(*opened->file, buffer->bytes(), block, plan.depth, plan.records);
       for (std::size_t i = 0; i <= plan.rounds; ++i) {
         if (auto done = ssd_round(plan, pass, row, time, i > 0); !done) return done;
         bar.advance(1);

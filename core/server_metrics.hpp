@@ -86,6 +86,9 @@ struct ssd_metrics {
   counter switched_off;
   counter thread_failures;
   counter fetches_idle;  // given up because nobody asked again
+  gauge registered_buffers;
+  counter operations;        // reads and writes that the kernel was asked for
+  counter fixed_operations;  // of those, in registered buffers
   histogram write_rate{bounds::ssd_bytes_per_second};
   histogram read_rate{bounds::ssd_bytes_per_second};
   histogram write_seconds{bounds::copy_seconds};

@@ -6,15 +6,17 @@
 // ends with an error: short reads and writes are carried on inside. Bytes lie where the pieces say,
 // in order, from `offset` on.
 //
-// Owner: one thread calls submit() and poll(); wake() may come from any. A request belongs to the
-// file from submit() to on_done(), pieces and bytes included. The destructor first waits for all
-// requests and calls their on_done().
+// Owner: one thread calls submit(), poll(), use_memory() and counts(); wake() may come from any. A
+// request belongs to the file from submit() to on_done(), pieces and bytes included. The destructor
+// first waits for all requests and calls their on_done().
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+
+#include "core/error.hpp"
 
 namespace kvd {
 
@@ -32,9 +34,17 @@ struct file_io {
   std::span<const io_piece> pieces;  // of any number; empty for sync
   // Called once. `error` is 0 or an errno value; ENODATA when the file ends before the last byte.
   void (*on_done)(file_io& io, int error) noexcept = nullptr;
-  void* owner = nullptr;    // the caller's
-  file_io* next = nullptr;  // the file's
-  int outcome = 0;          // the file's
+  void* owner = nullptr;         // the caller's
+  file_io* next = nullptr;       // the file's
+  int outcome = 0;               // the file's
+  std::uint32_t operations = 0;  // the file's: under way
+};
+
+// What a file did so far.
+struct io_counts {
+  std::size_t registered_buffers = 0;
+  std::uint64_t operations = 0;        // reads and writes that the kernel was asked for
+  std::uint64_t fixed_operations = 0;  // of those, in registered buffers
 };
 
 class block_file {
@@ -46,6 +56,12 @@ public:
   // when nothing has; wake() ends the wait.
   virtual std::size_t poll(std::chrono::milliseconds wait) noexcept = 0;
   virtual void wake() noexcept = 0;
+  // Requests will point into this memory, which outlives the file: a backend that can prepares it.
+  // Blocks for some milliseconds a GiB. Without it, or when it fails, requests work as well.
+  virtual result<void> use_memory(std::span<std::byte>) noexcept {
+    return fail(errc::not_configured, "this backend registers no memory");
+  }
+  virtual io_counts counts() const noexcept { return {}; }
 
   virtual std::uint64_t bytes() const noexcept = 0;      // of the file, fixed while it is open
   virtual std::uint32_t alignment() const noexcept = 0;  // a power of two, 512 to 4096

@@ -128,9 +128,9 @@ void add_reason(std::string& reasons, std::string_view why) {
 result<void> choose_backend(raw_file raw, const std::string& path, const open_options& how,
                             opened_file& out) {
   if (how.backend != file_backend::threads) {
-    auto ring = uring_file::create(raw, {how.depth, how.regions});
+    auto ring = uring_file::create(raw, {how.depth, how.regions, how.vectored});
     if (ring) {
-      out.registered_buffers = (*ring)->registered_buffers();
+      out.registered_buffers = (*ring)->counts().registered_buffers;
       add_reason(out.why_not, (*ring)->registration_refused());
       out.file = std::move(*ring);
       return {};

@@ -31,6 +31,7 @@ struct open_options {
   unsigned depth = 64;    // operations at once with io_uring
   unsigned threads = 16;  // with threads
   std::span<const std::span<std::byte>> regions = {};  // memory to register; outlives the file
+  bool vectored = true;  // false: as with a kernel whose fixed operations take one run
 };
 
 // By what a file is known again.

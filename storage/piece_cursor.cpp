@@ -30,8 +30,9 @@ int refusal_of(const file_io& io, std::uint64_t file_bytes, std::uint32_t alignm
   return 0;
 }
 
-piece_cursor::piece_cursor(const file_io& io, std::uint32_t alignment) noexcept
-    : pieces_(io.pieces), what_(io.what), offset_(io.offset), alignment_(alignment) {
+piece_cursor::piece_cursor(file_io::kind what, std::uint64_t offset,
+                           std::span<const io_piece> pieces, std::uint32_t alignment) noexcept
+    : pieces_(pieces), what_(what), offset_(offset), alignment_(alignment) {
   advance(0);  // over leading empty pieces
 }
 

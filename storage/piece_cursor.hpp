@@ -23,7 +23,10 @@ class piece_cursor {
 public:
   piece_cursor() = default;
   // REQUIRES: refusal_of(io) is 0.
-  piece_cursor(const file_io& io, std::uint32_t alignment) noexcept;
+  piece_cursor(const file_io& io, std::uint32_t alignment) noexcept
+      : piece_cursor(io.what, io.offset, io.pieces, alignment) {}
+  piece_cursor(file_io::kind what, std::uint64_t offset, std::span<const io_piece> pieces,
+               std::uint32_t alignment) noexcept;
 
   bool finished() const noexcept { return piece_ == pieces_.size(); }
   std::uint64_t offset() const noexcept { return offset_; }

@@ -72,6 +72,15 @@ void ssd_tier::sealed(std::span<const sealed_block> blocks) noexcept {
   metrics_.write_queue_full.add(blocks.size() - taken);
 }
 
+void ssd_tier::use_memory(std::span<std::byte> region) noexcept {
+  try {
+    for (const auto& worker : workers_)
+      worker->use_memory(region);
+  } catch (const std::exception& thrown) {
+    log::warn("ssd", "blocks move without registered memory: {}", thrown.what());
+  }
+}
+
 // -- fetches -------------------------------------------------------------------------------------
 
 lower_tier::progress ssd_tier::poll(const query_id& id) noexcept {
@@ -372,7 +381,7 @@ ssd_tier::report ssd_tier::status() const {
   now.why_off = why_off_;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     now.files.push_back({identities_[i].path, std::string(workers_[i]->file().backend()),
-                         troubles_[i], workers_[i]->log().usage()});
+                         troubles_[i], workers_[i]->registered(), workers_[i]->log().usage()});
   }
   return now;
 }

@@ -52,6 +52,8 @@ public:
   ~ssd_tier() override;
 
   void sealed(std::span<const sealed_block> blocks) noexcept;
+  // Memory of the pool that is touched and stays: files that can register it.
+  void use_memory(std::span<std::byte> region) noexcept;
 
   progress poll(const query_id& id) noexcept override;
   bool fetch(const query_id& id, scope_id in, hash_list asked, std::span<const block_index> pinned,
@@ -74,6 +76,7 @@ public:
       std::string path;
       std::string backend;
       std::string trouble;  // it was removed or cut; empty: neither
+      ssd_worker::memory_use memory;
       segment_log::usage_report log;
     };
     std::vector<file> files;

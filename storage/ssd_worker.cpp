@@ -16,6 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds idle_wait{200};
 // While a fetch waits for somebody else's copy there is nothing to be woken by.
 constexpr std::chrono::milliseconds busy_wait{1};
+// Memory that is registered in one go: some milliseconds in which nothing else is done.
+constexpr std::size_t registered_at_once = std::size_t{256} << 20;
 
 void observe(std::uint64_t bytes, duration took, histogram& seconds, histogram& rate) {
   const auto time = std::chrono::duration<double>(took).count();
@@ -100,6 +102,54 @@ void ssd_worker::drop_writes() noexcept {
   metrics_.write_queue.add(-static_cast<std::int64_t>(dropped));
 }
 
+void ssd_worker::use_memory(std::span<std::byte> region) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (; !region.empty(); region = region.subspan(to_register_.back().size()))
+      to_register_.push_back(region.first(std::min(region.size(), registered_at_once)));
+  }
+  wake();
+}
+
+// True when there is more to register.
+bool ssd_worker::register_some() {
+  std::span<std::byte> region;
+  {
+    const std::lock_guard lock(mutex_);
+    if (to_register_.empty()) return false;
+    region = to_register_.front();
+    to_register_.pop_front();
+  }
+  const auto added = file_->use_memory(region);
+  const std::lock_guard lock(mutex_);
+  registered_.buffers = file_->counts().registered_buffers;
+  if (!added) {
+    registered_.refused = added.error().detail;
+    to_register_.clear();
+    log::info("ssd", "blocks move without registered memory from here on, buffers={}: {}",
+              registered_.buffers, registered_.refused);
+  } else if (to_register_.empty()) {
+    log::info("ssd", "registered the pool buffers={}", registered_.buffers);
+  }
+  metrics_.registered_buffers.add(
+      static_cast<std::int64_t>(registered_.buffers - counted_.registered_buffers));
+  counted_.registered_buffers = registered_.buffers;
+  return !to_register_.empty();
+}
+
+ssd_worker::memory_use ssd_worker::registered() const {
+  const std::lock_guard lock(mutex_);
+  return registered_;
+}
+
+void ssd_worker::count_operations() noexcept {
+  const auto now = file_->counts();
+  metrics_.operations.add(now.operations - counted_.operations);
+  metrics_.fixed_operations.add(now.fixed_operations - counted_.fixed_operations);
+  counted_.operations = now.operations;
+  counted_.fixed_operations = now.fixed_operations;
+}
+
 bool ssd_worker::queues_empty() const noexcept {
   const std::lock_guard lock(mutex_);
   return ring_size_ == 0 && orders_.empty();
@@ -114,6 +164,7 @@ void ssd_worker::run() noexcept {
       more = events_.idle(*this);
       more = start_reads() || more;
       if (!stopping) more = start_writes() || more;
+      if (!stopping) more = register_some() || more;
     } catch (const std::exception& thrown) {
       // Out of memory, most likely: what was queued stays queued.
       log::error("ssd", "the SSD thread failed and goes on: {}", thrown.what());
@@ -121,6 +172,7 @@ void ssd_worker::run() noexcept {
     }
     if (stopping && log_->busy() == 0 && queues_empty()) break;
     file_->poll(more ? busy_wait : idle_wait);
+    count_operations();
   }
   if (auto closed = log_->close(); !closed) {
     log::warn("ssd", "the next start scans what was not listed: {}", closed.error().detail);

@@ -13,6 +13,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -80,6 +82,13 @@ public:
   std::size_t write(std::span<const sealed_block> blocks) noexcept;
   void read(std::unique_ptr<ssd_order> order);
   void drop_writes() noexcept;
+  // Registers memory that blocks lie in, on the worker's thread and when it comes to it.
+  void use_memory(std::span<std::byte> region);
+  struct memory_use {
+    std::size_t buffers = 0;
+    std::string refused;  // why not all is registered; empty: it is, or none was offered
+  };
+  memory_use registered() const;
   void wake() noexcept { file_->wake(); }
   bool queues_empty() const noexcept;
 
@@ -91,6 +100,8 @@ private:
   void written(write_slot& slot, int error) noexcept;
   bool start_reads();
   void was_read(std::unique_ptr<ssd_order> order, int error) noexcept;
+  bool register_some();
+  void count_operations() noexcept;
   void seal(ssd_order& order);
   static record_identity identity_of(const scope& in, std::string_view hash);
 
@@ -113,6 +124,9 @@ private:
   std::size_t ring_head_ = 0;                      // GUARDED_BY(mutex_)
   std::size_t ring_size_ = 0;                      // GUARDED_BY(mutex_)
   std::deque<std::unique_ptr<ssd_order>> orders_;  // GUARDED_BY(mutex_)
+  std::deque<std::span<std::byte>> to_register_;   // GUARDED_BY(mutex_)
+  memory_use registered_;                          // GUARDED_BY(mutex_)
+  io_counts counted_;                              // what the metrics have
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <system_error>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "storage/io_batch.hpp"
 
 namespace kvd {
 
@@ -20,12 +22,12 @@ constexpr std::uint64_t wake_tag = std::uint64_t{1} << 32;
 constexpr std::uint64_t nop_tag = wake_tag + 1;
 // A caller that answers each refusal with the same request again must not keep poll() forever.
 constexpr std::size_t refusals_max = 4096;
-constexpr std::uint64_t registered_bytes_max = 0x40000000;  // of one buffer, 1 GiB
+// An operation more costs somewhat less than looking up the pages of so many bytes.
+constexpr std::uint64_t split_from = 256 << 10;
+// Newer than the headers of the oldest liburing that kvd builds on.
+constexpr std::uint8_t op_readv_fixed = 60;
+constexpr std::uint8_t op_writev_fixed = 61;
 constexpr auto retry_pause = std::chrono::milliseconds(1);
-
-std::string errno_text(int error) {
-  return std::generic_category().message(error);
-}
 
 }  // namespace
 
@@ -35,11 +37,12 @@ result<std::unique_ptr<uring_file>> uring_file::create(raw_file& file, const opt
   if (!made->event_.open()) return fail(errc::io, fmt::format("eventfd: {}", errno_text(errno)));
   made->depth_ = how.depth;
   made->regions_.assign(how.regions.begin(), how.regions.end());
+  made->vectored_ = how.vectored;
   made->file_.bytes = file.bytes;
   made->file_.alignment = file.alignment;
   made->file_.direct = file.direct;
   made->file_.handle = std::move(file.handle);
-  if (const int error = made->start_ring(true); error != 0) {
+  if (const int error = made->start_ring(); error != 0) {
     file.handle = std::move(made->file_.handle);
     return fail(errc::io, fmt::format("io_uring_setup: {}", errno_text(error)));
   }
@@ -53,7 +56,7 @@ result<std::unique_ptr<uring_file>> uring_file::create(raw_file& file, const opt
 
 // Disabled until the first poll(): the thread that enables a single-issuer ring is its issuer, and
 // that is rarely the one that opens the file. Registration works before.
-int uring_file::start_ring(bool with_regions) noexcept {
+int uring_file::start_ring() noexcept {
   single_issuer_ = true;
   const unsigned entries = depth_ + 1;  // and one for the wake
   int error = io_uring_queue_init(entries, &ring_,
@@ -70,28 +73,38 @@ int uring_file::start_ring(bool with_regions) noexcept {
   wake_armed_ = false;
   const int fd = file_.handle.fd();
   fixed_file_ = io_uring_register_files(&ring_, &fd, 1) == 0;
-  if (with_regions) register_regions();
+  find_vectored();
+  buffers_.forget();
+  refused_.clear();
+  for (const auto region : regions_) {
+    const auto added = buffers_.add(ring_, region);
+    if (!added) refused_ = added.error().detail;
+    if (!added) break;
+  }
+  counts_.registered_buffers = buffers_.count();
   return 0;
 }
 
-void uring_file::register_regions() noexcept {
-  buffers_.clear();
-  refused_.clear();
-  for (const auto region : regions_) {
-    for (std::size_t at = 0; at < region.size(); at += registered_bytes_max) {
-      const auto bytes = std::min<std::size_t>(region.size() - at, registered_bytes_max);
-      buffers_.push_back({region.data() + at, bytes});
-    }
+void uring_file::find_vectored() noexcept {
+  // As large as the kernel's list may get; an older kernel fills in less.
+  alignas(io_uring_probe)
+      std::byte memory[sizeof(io_uring_probe) + 256 * sizeof(io_uring_probe_op)];
+  std::memset(memory, 0, sizeof memory);
+  auto* const probe = reinterpret_cast<io_uring_probe*>(memory);
+  const bool answered = io_uring_register_probe(&ring_, probe, 256) == 0;
+  vectored_ = vectored_ && answered && io_uring_opcode_supported(probe, op_writev_fixed) != 0;
+}
+
+result<void> uring_file::use_memory(std::span<std::byte> region) noexcept {
+  assert(started_ && (!single_issuer_ || owner_ == 0 || owner_ == ::gettid()));
+  auto added = buffers_.add(ring_, region);
+  counts_.registered_buffers = buffers_.count();
+  if (added) {
+    regions_.push_back(region);
+  } else {
+    refused_ = added.error().detail;
   }
-  if (buffers_.empty()) return;
-  std::sort(buffers_.begin(), buffers_.end(),
-            [](const iovec& a, const iovec& b) { return a.iov_base < b.iov_base; });
-  const int error =
-      io_uring_register_buffers(&ring_, buffers_.data(), static_cast<unsigned>(buffers_.size()));
-  if (error == 0) return;
-  refused_ = fmt::format("registering {} buffers: {}{}", buffers_.size(), errno_text(-error),
-                         error == -ENOMEM ? " (raise RLIMIT_MEMLOCK)" : "");
-  buffers_.clear();
+  return added;
 }
 
 uring_file::~uring_file() {
@@ -142,7 +155,7 @@ std::size_t uring_file::adopt_ring() noexcept {
   }
   if (!started_) {
     sent_ = 0;
-    if (const int error = start_ring(true); error != 0) {
+    if (const int error = start_ring(); error != 0) {
       if (started_) io_uring_queue_exit(&ring_);
       started_ = false;
       single_issuer_ = true;  // the next poll tries again
@@ -182,36 +195,86 @@ std::size_t uring_file::fail_all(int error) noexcept {
 // Hands over what is to be sent, as far as slots reach. Returns how many requests ended here.
 std::size_t uring_file::send() noexcept {
   arm_wake();
-  while (!ready_.empty()) {
-    auto* const sqe = io_uring_get_sqe(&ring_);
-    if (sqe == nullptr) return 0;
-    const auto number = ready_.back();
-    ready_.pop_back();
-    prepare(number, sqe);
-  }
+  send_ready();
   std::size_t ended = 0;
-  while (queue_head_ != nullptr && !free_.empty() && ended < refusals_max) {
+  while (queue_head_ != nullptr && !free_.empty() && ready_.empty() && ended < refusals_max) {
     auto& io = *queue_head_;
     const int refused = refusal_of(io, file_.bytes, file_.alignment);
-    const piece_cursor cursor = refused == 0 ? piece_cursor(io, file_.alignment) : piece_cursor();
-    const bool over = refused != 0 || (io.what != file_io::kind::sync && cursor.finished());
-    auto* const sqe = over ? nullptr : io_uring_get_sqe(&ring_);
-    if (!over && sqe == nullptr) break;
+    const bool transfers = refused == 0 && io.what != file_io::kind::sync;
+    const bool nothing = transfers && piece_cursor(io, file_.alignment).finished();
+    const auto runs = transfers && !nothing ? split(io) : 1;
+    if (runs > free_.size()) break;
     queue_head_ = io.next;
     if (queue_head_ == nullptr) queue_tail_ = nullptr;
-    if (over) {
+    if (refused != 0 || nothing) {
       --busy_;
       ++ended;
       io.on_done(io, refused);
       continue;
     }
-    const auto number = free_.back();
-    free_.pop_back();
-    slots_[number].io = &io;
-    slots_[number].cursor = cursor;
-    prepare(number, sqe);
+    io.outcome = 0;
+    io.operations = static_cast<std::uint32_t>(runs);
+    auto offset = io.offset;
+    for (std::size_t i = 0; i < runs; ++i) {
+      const auto number = free_.back();
+      free_.pop_back();
+      auto& of = slots_[number];
+      of.io = &io;
+      of.buffer = transfers ? runs_[i].buffer : std::nullopt;
+      of.cursor = transfers ? piece_cursor(io.what, offset, runs_[i].pieces, file_.alignment)
+                            : piece_cursor(io, file_.alignment);
+      offset += transfers ? runs_[i].bytes : 0;
+      ready_.push_back(number);
+    }
+    // By offset, so that what adjoins on the disk can become one request of the device.
+    std::reverse(ready_.begin(), ready_.end());
+    send_ready();
   }
   return ended;
+}
+
+void uring_file::send_ready() noexcept {
+  while (!ready_.empty()) {
+    auto* const sqe = io_uring_get_sqe(&ring_);
+    if (sqe == nullptr) return;
+    const auto number = ready_.back();
+    ready_.pop_back();
+    prepare(number, sqe);
+  }
+}
+
+bool uring_file::joins(const run& last, const io_piece& piece,
+                       std::optional<int> buffer) const noexcept {
+  if (last.buffer != buffer) return false;
+  const auto& before = last.pieces.back();
+  return vectored_ || !buffer || before.at + before.bytes == piece.at;
+}
+
+// Cuts a request into the operations that move it, and says how many that are.
+std::size_t uring_file::split(const file_io& io) noexcept {
+  const run whole{io.pieces, 0, {}};
+  std::size_t count = 0;
+  std::uint64_t fixed_bytes = 0;
+  for (std::size_t i = 0; i < io.pieces.size() && buffers_.count() > 0; ++i) {
+    const auto& piece = io.pieces[i];
+    if (piece.bytes == 0) continue;  // an operation of nothing would look like the end of the file
+    const auto buffer = buffers_.holding(piece.at, piece.bytes);
+    if (count == 0 || !joins(runs_[count - 1], piece, buffer)) {
+      if (count == runs_max || count == depth_) {
+        fixed_bytes = 0;
+        break;
+      }
+      runs_[count++] = {io.pieces.subspan(i, 0), 0, buffer};
+    }
+    auto& last = runs_[count - 1];
+    last.pieces = {last.pieces.data(), &piece + 1};
+    last.bytes += piece.bytes;
+    if (buffer) fixed_bytes += piece.bytes;
+  }
+  const bool pays = file_.direct && fixed_bytes >= split_from * (count - 1);
+  if (fixed_bytes > 0 && (count == 1 || pays)) return count;
+  runs_[0] = whole;
+  return 1;
 }
 
 void uring_file::prepare(std::uint32_t number, io_uring_sqe* sqe) noexcept {
@@ -232,35 +295,28 @@ void uring_file::prepare_transfer(slot& of, io_uring_sqe* sqe) noexcept {
   const auto offset = of.cursor.offset();
   const bool read = of.io->what == file_io::kind::read;
   const auto count = static_cast<unsigned>(of.cursor.gather(of.pieces));
-  if (count == 1) {
+  ++counts_.operations;
+  if (of.buffer && count == 1) {
     const auto& piece = of.pieces[0];
     const auto bytes = static_cast<unsigned>(piece.iov_len);
-    if (const auto buffer = buffer_of(piece)) {
-      if (read) {
-        io_uring_prep_read_fixed(sqe, fd, piece.iov_base, bytes, offset, *buffer);
-      } else {
-        io_uring_prep_write_fixed(sqe, fd, piece.iov_base, bytes, offset, *buffer);
-      }
-      return;
+    ++counts_.fixed_operations;
+    if (read) {
+      io_uring_prep_read_fixed(sqe, fd, piece.iov_base, bytes, offset, *of.buffer);
+    } else {
+      io_uring_prep_write_fixed(sqe, fd, piece.iov_base, bytes, offset, *of.buffer);
     }
+    return;
   }
   if (read) {
     io_uring_prep_readv(sqe, fd, of.pieces.data(), count, offset);
   } else {
     io_uring_prep_writev(sqe, fd, of.pieces.data(), count, offset);
   }
-}
-
-std::optional<int> uring_file::buffer_of(const iovec& piece) const noexcept {
-  const auto after =
-      std::upper_bound(buffers_.begin(), buffers_.end(), piece.iov_base,
-                       [](const void* at, const iovec& buffer) { return at < buffer.iov_base; });
-  if (after == buffers_.begin()) return {};
-  const auto& buffer = *std::prev(after);
-  const auto skip =
-      static_cast<std::byte*>(piece.iov_base) - static_cast<std::byte*>(buffer.iov_base);
-  if (static_cast<std::size_t>(skip) + piece.iov_len > buffer.iov_len) return {};
-  return static_cast<int>(std::prev(after) - buffers_.begin());
+  if (of.buffer && vectored_) {
+    ++counts_.fixed_operations;
+    sqe->opcode = read ? op_readv_fixed : op_writev_fixed;
+    sqe->buf_index = static_cast<std::uint16_t>(*of.buffer);
+  }
 }
 
 void uring_file::arm_wake() noexcept {
@@ -346,8 +402,10 @@ std::size_t uring_file::take_back_unsent(int error) noexcept {
 std::size_t uring_file::finish(std::uint32_t number, int error) noexcept {
   auto& io = *std::exchange(slots_[number].io, nullptr);
   free_.push_back(number);
+  if (io.outcome == 0) io.outcome = error;
+  if (--io.operations > 0) return 0;
   --busy_;
-  io.on_done(io, error);
+  io.on_done(io, io.outcome);
   return 1;
 }
 
