@@ -31,7 +31,8 @@ ssd_tier::ssd_tier(const ssd_tier_options& how, std::vector<opened_file> files, 
   };
   const ssd_worker_options each{.write_queue_blocks = share(how.write_queue_batches * batch_blocks),
                                 .writes_inflight = share(how.writes_inflight),
-                                .reads_inflight = share(how.reads_inflight)};
+                                .reads_inflight = share(how.reads_inflight),
+                                .own_thread = how.own_threads};
   // A worker calls idle() from the start, so that nobody may see the list grow.
   workers_.reserve(files.size());
   troubles_.resize(files.size());
@@ -377,6 +378,8 @@ bool ssd_tier::quiet() const {
 ssd_tier::report ssd_tier::status() const {
   report now;
   now.on = on_.load();
+  now.fetches = fetches_.size();
+  now.fetch_blocks = fetch_blocks_.load();
   const std::lock_guard lock(mutex_);
   now.why_off = why_off_;
   for (std::size_t i = 0; i < workers_.size(); ++i) {

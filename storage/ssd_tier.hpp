@@ -35,6 +35,7 @@ struct ssd_tier_options {
   std::size_t reads_inflight = 16;      // blocks, over all files; one a file at least
   std::size_t fetch_blocks_max = 800;   // of all fetches together
   duration fetch_idle_max = std::chrono::seconds(60);
+  bool own_threads = true;  // else whoever made the tier calls step()
 };
 
 class ssd_tier final : public stored_tier, private ssd_events {
@@ -68,10 +69,14 @@ public:
   void tick();
   // Nothing is queued or under way.
   bool quiet() const;
+  // One round of the worker of a file, see ssd_worker. REQUIRES: !own_threads
+  void step(std::size_t file) noexcept { workers_[file]->step(); }
 
   struct report {
     bool on = true;
     std::string why_off;
+    std::size_t fetches = 0;       // that a query still waits for, or has not asked about
+    std::size_t fetch_blocks = 0;  // of those that run, or wait to
     struct file {
       std::string path;
       std::string backend;

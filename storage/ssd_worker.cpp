@@ -1,6 +1,7 @@
 #include "storage/ssd_worker.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 
 #include <pthread.h>
@@ -57,6 +58,7 @@ ssd_worker::ssd_worker(const ssd_worker_options& how, std::unique_ptr<block_file
     slots_.back()->home = this;
     free_slots_.push_back(slots_.back().get());
   }
+  if (!how.own_thread) return;
   thread_ = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "kvd-ssd");
     run();
@@ -65,8 +67,12 @@ ssd_worker::ssd_worker(const ssd_worker_options& how, std::unique_ptr<block_file
 
 ssd_worker::~ssd_worker() {
   stopping_.store(true);
-  wake();
-  thread_.join();
+  if (options_.own_thread) {
+    wake();
+    thread_.join();
+  } else {
+    run();
+  }
 }
 
 std::size_t ssd_worker::write(std::span<const sealed_block> blocks) noexcept {
@@ -155,21 +161,34 @@ bool ssd_worker::queues_empty() const noexcept {
   return ring_size_ == 0 && orders_.empty();
 }
 
+bool ssd_worker::start() noexcept {
+  const bool stopping = stopping_.load();
+  bool more = false;
+  try {
+    if (stopping) drop_writes();
+    more = events_.idle(*this);
+    more = start_reads() || more;
+    if (!stopping) more = start_writes() || more;
+    if (!stopping) more = register_some() || more;
+  } catch (const std::exception& thrown) {
+    // Out of memory, most likely: what was queued stays queued.
+    log::error("ssd", "the SSD thread failed and goes on: {}", thrown.what());
+    metrics_.thread_failures.add();
+  }
+  return more;
+}
+
+void ssd_worker::step() noexcept {
+  assert(!options_.own_thread);
+  start();
+  file_->poll(std::chrono::milliseconds(0));
+}
+
 void ssd_worker::run() noexcept {
   while (true) {
+    // Read before the round, so that what was queued before the word to stop is ended.
     const bool stopping = stopping_.load();
-    bool more = false;
-    try {
-      if (stopping) drop_writes();
-      more = events_.idle(*this);
-      more = start_reads() || more;
-      if (!stopping) more = start_writes() || more;
-      if (!stopping) more = register_some() || more;
-    } catch (const std::exception& thrown) {
-      // Out of memory, most likely: what was queued stays queued.
-      log::error("ssd", "the SSD thread failed and goes on: {}", thrown.what());
-      metrics_.thread_failures.add();
-    }
+    const bool more = start();
     if (stopping && log_->busy() == 0 && queues_empty()) break;
     file_->poll(more ? busy_wait : idle_wait);
     count_operations();

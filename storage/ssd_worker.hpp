@@ -1,10 +1,11 @@
 #pragma once
-// The thread of one SSD file: writes sealed blocks behind, reads blocks that fetches want.
+// The worker of one SSD file: writes sealed blocks behind, reads blocks that fetches want.
 //
 // It takes what is queued, hands it to the log, and runs the completions, so that log and file have
 // one user. Blocks wait for their write without a pin: one that is evicted first is skipped.
 //
-// Threads: any for the queues; the rest on its own thread.
+// Threads: any for the queues; the rest on its own thread, or, in a simulation, on that of whoever
+// calls step().
 
 #include <array>
 #include <atomic>
@@ -62,6 +63,7 @@ struct ssd_worker_options {
   std::size_t write_queue_blocks = 0;
   std::size_t writes_inflight = 1;
   std::size_t reads_inflight = 1;
+  bool own_thread = true;  // else nothing happens but in step() and the destructor
 };
 
 class ssd_worker {
@@ -91,10 +93,16 @@ public:
   memory_use registered() const;
   void wake() noexcept { file_->wake(); }
   bool queues_empty() const noexcept;
+  // One round of work: starts what is queued and ends what the file has done; never waits.
+  // REQUIRES: no thread of its own.
+  void step() noexcept;
 
 private:
   struct write_slot;
+  // Until it was told to stop and all has ended.
   void run() noexcept;
+  // Starts what is queued. True when more is to do soon, although nothing may end meanwhile.
+  bool start() noexcept;
   bool start_writes();
   bool start_write(const sealed_block& block);
   void written(write_slot& slot, int error) noexcept;
@@ -128,7 +136,7 @@ private:
   memory_use registered_;                          // GUARDED_BY(mutex_)
   io_counts counted_;                              // what the metrics have
   std::atomic<bool> stopping_{false};
-  std::thread thread_;
+  std::thread thread_;  // unless the simulation steps
 };
 
 }  // namespace kvd
