@@ -71,6 +71,10 @@ void memory_file::crash_at_write(std::uint64_t nth, std::uint64_t sectors) noexc
   crash_sectors_ = sectors;
 }
 
+void memory_file::ail(file_io::kind what, std::uint64_t percent, int error) noexcept {
+  ailments_[static_cast<std::size_t>(what)] = {percent, error};
+}
+
 int memory_file::check(const file_io& io) const noexcept {
   bool aligned = io.offset % alignment_ == 0;
   for (const auto& piece : io.pieces) {
@@ -94,6 +98,20 @@ void memory_file::write_sectors(const file_io& io, std::uint64_t sectors) noexce
   });
 }
 
+// Whether chance lets the request fail, and what it does all the same.
+bool memory_file::ails(const request& of) noexcept {
+  const auto percent = ailments_[static_cast<std::size_t>(of.io->what)].percent;
+  if (percent == 0 || shuffle_->below(100) >= percent) return false;
+  if (of.io->what == file_io::kind::write) {
+    write_sectors(*of.io, shuffle_->below(bytes_of(*of.io) / sector_bytes + 1));
+  } else if (of.io->what == file_io::kind::sync) {
+    for (auto& sector : dirty_) {
+      if (sector <= of.finished_before && shuffle_->below(2) == 0) sector = 0;
+    }
+  }
+  return true;
+}
+
 int memory_file::carry_out(const request& of) noexcept {
   const auto& io = *of.io;
   const auto number = done_[static_cast<std::size_t>(io.what)]++;
@@ -103,6 +121,7 @@ int memory_file::carry_out(const request& of) noexcept {
     const bool due = scripted.at == number || (scripted.for_good && scripted.at < number);
     if (scripted.what == io.what && due) return scripted.error;
   }
+  if (ails(of)) return ailments_[static_cast<std::size_t>(io.what)].error;
   switch (io.what) {
   case file_io::kind::read:
     each_sector(io, all_sectors, [this](std::uint64_t at, std::byte* to) {
@@ -144,6 +163,18 @@ memory_file::image memory_file::after_power_loss(seeded_random& random) const {
     std::memcpy(found.data() + sector * sector_bytes, now_.data() + sector * sector_bytes,
                 sector_bytes);
   }
+  land_some(found, random);
+  return found;
+}
+
+memory_file::image memory_file::after_kill(seeded_random& random) const {
+  auto found = now_;
+  land_some(found, random);
+  return found;
+}
+
+// Of the writes still under way each sector by chance.
+void memory_file::land_some(image& found, seeded_random& random) const {
   for (const auto& under_way : pending_) {
     const auto& io = *under_way.io;
     if (io.what != file_io::kind::write || crashed_ || check(io) != 0) continue;
@@ -151,7 +182,6 @@ memory_file::image memory_file::after_power_loss(seeded_random& random) const {
       if (random.below(2) == 0) std::memcpy(found.data() + at, from, sector_bytes);
     });
   }
-  return found;
 }
 
 }  // namespace kvd

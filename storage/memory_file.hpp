@@ -39,8 +39,14 @@ public:
   void hold(bool held) noexcept { held_ = held; }
   // The nth request of the kind does nothing and ends with the error; only that one, or all after.
   void fail(file_io::kind what, std::uint64_t nth, int error, bool for_good = false);
+  // From now on `percent` of the requests of the kind, by chance, end with the error; 0: none. Of
+  // such a write some first sectors may have landed; what such a sync was to carry may be lost, and
+  // no later sync carries it. REQUIRES: shuffle()
+  void ail(file_io::kind what, std::uint64_t percent, int error) noexcept;
   // Of the nth write only the first sectors land; then nothing happens any more, as after a kill.
   void crash_at_write(std::uint64_t nth, std::uint64_t sectors) noexcept;
+  // Nothing happens any more; requests end with EIO.
+  void crash() noexcept { crashed_ = true; }
 
   bool crashed() const noexcept { return crashed_; }
   std::uint64_t done(file_io::kind what) const noexcept {
@@ -48,9 +54,11 @@ public:
   }
   std::size_t pending() const noexcept { return pending_.size(); }
 
-  // What the disk would hold: every write that was done, as after the death of the process.
+  // What the disk would hold: every write that was done.
   const image& contents() const noexcept { return now_; }
   image& contents() noexcept { return now_; }
+  // After the death of the process: what was done, and of the writes still under way some sectors.
+  image after_kill(seeded_random& random) const;
   // After a power loss: each sector that was not synced kept or lost by chance, those of requests
   // still under way as well.
   image after_power_loss(seeded_random& random) const;
@@ -67,7 +75,14 @@ private:
     bool for_good;
   };
 
+  struct ailment {
+    std::uint64_t percent = 0;
+    int error = 0;
+  };
+
   int carry_out(const request& of) noexcept;
+  bool ails(const request& of) noexcept;
+  void land_some(image& found, seeded_random& random) const;
   int check(const file_io& io) const noexcept;
   void write_sectors(const file_io& io, std::uint64_t sectors) noexcept;
   void finish(std::size_t index) noexcept;
@@ -78,6 +93,7 @@ private:
   std::uint32_t alignment_;
   std::deque<request> pending_;
   std::vector<fault> faults_;
+  ailment ailments_[3];  // by kind
   std::uint64_t done_[3] = {0, 0, 0};
   std::uint64_t writes_finished_ = 0;
   std::optional<std::uint64_t> crash_at_;
