@@ -157,6 +157,7 @@ void segment_log::place(write_slot& slot, record_write& write) noexcept {
   slot.write = &write;
   slot.in = open_;
   slot.at = write_slot::stage::writing;
+  slot.error = 0;
   open_->next += slot.entry.record_units * ssd::unit_bytes;
   ++open_->placed;
   ++open_->under_way;
@@ -219,6 +220,8 @@ void segment_log::start_sync() noexcept {
     syncing_ = true;
   }
   if (!syncing_) return;
+  for (const auto& active : active_)
+    active->header_syncing = active->header_on_file;
   sync_ = {};
   sync_.what = file_io::kind::sync;
   sync_.owner = this;
@@ -230,15 +233,42 @@ void segment_log::start_sync() noexcept {
 
 void segment_log::synced(int error) noexcept {
   syncing_ = false;
+  if (error != 0) sync_failed(error);
+  for (const auto& active : active_) {
+    if (error != 0 || !active->header_syncing || active->header_synced) continue;
+    active->header_synced = true;
+    failures_in_a_row_ = 0;
+  }
   // All are marked before the first is told: its completion may start the next sync.
   for (auto& slot : write_slots_) {
     if (slot.at == write_slot::stage::syncing) slot.at = write_slot::stage::done;
   }
   for (auto& slot : write_slots_) {
-    if (slot.at == write_slot::stage::done) finish(slot, error);
+    if (slot.at == write_slot::stage::done) finish(slot, slot.error);
   }
   start_sync();
   pump();
+}
+
+// A sync that fails may have lost all that was written and not synced yet, and no later one says
+// so: those records fail, and so do those that are placed behind such a segment header.
+void segment_log::sync_failed(int error) noexcept {
+  if (how_.level != durability::write) return;
+  for (auto& slot : write_slots_) {
+    using stage = write_slot::stage;
+    if (slot.at == stage::header || slot.at == stage::sync || slot.at == stage::syncing) {
+      slot.error = error;
+    }
+  }
+  for (const auto& active : active_) {
+    if (active->as == active_segment::use::idle || !active->header_on_file ||
+        active->header_synced || active->header_error != 0) {
+      continue;
+    }
+    active->header_error = error;
+    ++failures_in_a_row_;
+    if (open_ == active.get()) close_segment(*active);
+  }
 }
 
 void segment_log::finish(write_slot& slot, int error) noexcept {

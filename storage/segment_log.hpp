@@ -142,6 +142,7 @@ private:
   void written(write_slot& slot) noexcept;
   void start_sync() noexcept;
   void synced(int error) noexcept;
+  void sync_failed(int error) noexcept;
   void finish(write_slot& slot, int error) noexcept;
   void answer(record_write& write, int error) noexcept;
 

@@ -28,6 +28,8 @@ struct segment_log::active_segment {
   std::uint64_t placed = 0;     // records, failed ones included: the footer's room
   std::uint64_t under_way = 0;  // records not finished
   bool header_on_file = false;
+  bool header_syncing = false;  // a sync that was begun after that is under way
+  bool header_synced = false;   // and ended well
   int header_error = 0;
   bool footer_on_file = false;
   aligned_bytes header;
@@ -43,7 +45,7 @@ struct segment_log::write_slot {
   record_write* write = nullptr;
   active_segment* in = nullptr;
   ssd::list_entry entry;
-  int error = 0;
+  int error = 0;  // of a sync that may have lost it
   aligned_bytes header;
   std::vector<io_piece> pieces;
   file_io io;

@@ -77,6 +77,8 @@ bool segment_log::open_segment(int& error) noexcept {
   active->placed = 0;
   active->under_way = 0;
   active->header_on_file = false;
+  active->header_syncing = false;
+  active->header_synced = false;
   active->header_error = 0;
   active->footer_on_file = false;
   const auto header = active->header.span().first(super_.alignment);
@@ -101,7 +103,11 @@ void segment_log::header_done(active_segment& of, int error) noexcept {
   --housekeeping_;
   of.header_on_file = true;
   of.header_error = error;
-  failures_in_a_row_ = error != 0 ? failures_in_a_row_ + 1 : 0;
+  if (error != 0) {
+    ++failures_in_a_row_;
+  } else if (how_.level != durability::write) {
+    failures_in_a_row_ = 0;  // at `write` its first sync must end well, too
+  }
   if (error != 0 && open_ == &of) {
     open_ = nullptr;
     of.as = active_segment::use::closing;
@@ -159,6 +165,7 @@ void segment_log::footer_done(active_segment& of, int error) noexcept {
     file_.submit(of.io);
     return;
   }
+  if (error != 0 && of.footer_on_file) sync_failed(error);
   segments_[of.number].listed = error == 0;
   retire(of);
   pump();

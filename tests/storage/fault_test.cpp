@@ -134,6 +134,46 @@ TEST_CASE("a sync that fails fails the records that waited for it") {
   CHECK(on.write(sample(1)) == 0);
 }
 
+TEST_CASE("what a failed sync may have lost is never told stored: record, segment header, footer") {
+  // Every second sync fails and forgets; records, new segments and footers go on meanwhile.
+  std::uint64_t kept = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    log_fixture on(blank(4), {durability::write});
+    seeded_random chance(seed);
+    on.must_open();
+    on.file.shuffle(&chance);
+    on.file.ail(file_io::kind::sync, 50, EIO);
+    std::deque<writing> writes;
+    for (std::uint64_t n = 0; n < 60; ++n) {
+      on.log->append(writes.emplace_back(sample(n)).request);
+      if (chance.below(3) == 0) on.file.poll({});
+    }
+    on.poll();
+    log_fixture again(on.file.after_power_loss(chance), {durability::write});
+    again.must_open();
+    for (const auto& write : writes) {
+      if (write.error != 0 || !on.log->contains(write.what.key())) continue;
+      CHECK(again.read(write.what) == 0);
+      ++kept;
+    }
+  }
+  CHECK(kept > 0);
+}
+
+TEST_CASE("a disk whose syncs all fail costs at most two segments at level write") {
+  log_fixture on(blank(6), {durability::write});
+  on.must_open();
+  for (std::uint64_t n = 0; n < 12; ++n)
+    CHECK(on.write(sample(n, big)) == 0);
+  on.file.fail(file_io::kind::sync, 0, EIO, true);
+  for (std::uint64_t n = 12; n < 40; ++n)
+    CHECK(on.write(sample(n, big)) == EIO);
+  CHECK(on.log->usage().records >= 8);
+  for (std::uint64_t n = 4; n < 12; ++n)
+    CHECK(on.read(sample(n, big)) == 0);
+}
+
 TEST_CASE("when a segment's header cannot be written its records fail, and another one is tried") {
   log_fixture on(blank(4));
   on.must_open();
