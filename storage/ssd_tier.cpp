@@ -313,45 +313,42 @@ void ssd_tier::forget_instance(std::uint64_t serial) {
 // -- on and off ----------------------------------------------------------------------------------
 
 void ssd_tier::write_failed(int error) noexcept {
-  if (!on_.exchange(false)) return;
-  metrics_.up.set(0);
-  metrics_.switched_off.add();
+  duration pause{};
   {
+    // As one with resume(), which would else switch a tier on that has no time of its retry yet.
     const std::lock_guard lock(mutex_);
+    if (!on_.exchange(false)) return;
+    metrics_.up.set(0);
     why_off_ = std::strerror(error);
-    retry_after_ = retry_after_ == duration{} ? duration(retry_first)
-                                              : std::min<duration>(retry_after_ * 2, retry_slowest);
-    retry_at_ = clock_.now() + retry_after_;
+    const auto now = clock_.now();
+    const bool anew = retry_after_ == duration{} || now - retry_at_ > retry_slowest;
+    retry_after_ = anew ? retry_first : std::min<duration>(retry_after_ * 2, retry_slowest);
+    retry_at_ = now + retry_after_;
+    pause = retry_after_;
   }
+  metrics_.switched_off.add();
   for (const auto& worker : workers_)
     worker->drop_writes();
   log::error("ssd", "the SSD tier is off, RAM goes on: writing failed: {}; next try in {} s",
-             std::strerror(error),
-             std::chrono::duration_cast<std::chrono::seconds>(retry_at_ - clock_.now()).count());
+             std::strerror(error), std::chrono::duration_cast<std::chrono::seconds>(pause).count());
 }
 
+// Switches a tier that is off on again when its time has come.
 void ssd_tier::resume() {
-  if (on_.load()) return;
   {
     const std::lock_guard lock(mutex_);
+    if (on_.load() || clock_.now() < retry_at_) return;
     why_off_.clear();
+    metrics_.up.set(1);
+    on_.store(true);
   }
-  on_.store(true);
-  metrics_.up.set(1);
   log::info("ssd", "the SSD tier is on again");
 }
 
 void ssd_tier::tick() {
-  const auto now = clock_.now();
-  metrics_.fetches_idle.add(fetches_.drop_idle(now - options_.fetch_idle_max));
+  metrics_.fetches_idle.add(fetches_.drop_idle(clock_.now() - options_.fetch_idle_max));
   look_after_files();
-  if (on_.load()) return;
-  bool due = false;
-  {
-    const std::lock_guard lock(mutex_);
-    due = now >= retry_at_;
-  }
-  if (due) resume();
+  resume();
 }
 
 void ssd_tier::look_after_files() {

@@ -370,6 +370,34 @@ TEST_CASE(
   CHECK(f.tier->status().why_off.empty());
 }
 
+TEST_CASE("a tier that has stayed on for long tries again after 5 s, not after its last pause") {
+  fixture f({.own_threads = false});
+  const auto fail_once = [&f](int id) {
+    f.disk->script().fail(file_io::kind::write, 0, EIO);
+    f.save(hashes(id, 1), id);
+    for (int round = 0; round < 4; ++round)
+      f.tier->step(0);
+    REQUIRE(f.numbers.up.value() == 0);
+    REQUIRE(f.tier->quiet());
+  };
+  const auto pause_of = [&f] {
+    auto seconds = 0s;
+    for (; f.numbers.up.value() == 0; seconds += 1s) {
+      f.at.time.advance(1s);
+      f.tier->tick();
+    }
+    return seconds;
+  };
+  fail_once(0);
+  CHECK(pause_of() == 5s);
+  fail_once(1);
+  CHECK(pause_of() == 10s);
+  f.at.time.advance(301s);
+  f.tier->tick();
+  fail_once(2);
+  CHECK(pause_of() == 5s);
+}
+
 TEST_CASE("a read that fails shortens the fetch and is no hit") {
   fixture f({.reads_inflight = 1}, 1 << 20, 1,
             [](memory_file& file) { file.fail(file_io::kind::read, 3, EIO); });
