@@ -32,7 +32,8 @@ struct fsck_report {
   std::uint64_t findings_left_out = 0;
   bool repaired = false;  // all that was to be written was
 
-  // Nothing that a crash alone would not leave.
+  // Nothing that a crash alone would not leave, but for one case: a crash while a segment was being
+  // given up may leave its old list with new bytes, which counts as corrupt.
   bool sound() const noexcept { return valid && segments_broken == 0 && records_corrupt == 0; }
 };
 

@@ -85,6 +85,8 @@ struct store_fixture {
         block_store::options{.records_max = static_cast<std::uint32_t>(pool_bytes / 512),
                              .hash_seed = 7,
                              .check_admission = check_admission,
+                             .high_watermark = 985 - fetch_reserve,
+                             .low_watermark = 970 - fetch_reserve,
                              .fetch_reserve = fetch_reserve},
         *pool, *make_eviction_policy(policy), time, metrics);
     leases =

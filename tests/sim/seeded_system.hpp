@@ -52,6 +52,9 @@ private:
 
 // Calls `scenario` with seed after seed and names the seed of one that fails. How many:
 // KVD_SIM_SEEDS in the environment, else `count`. KVD_SIM_SEED runs that one seed only.
+//
+// A seed that fails is kept, with the name of its test, in the file `failed_seeds` of the working
+// directory, which CTest leaves in the build directory, and is run before all others from then on.
 void for_each_seed(std::size_t count, const std::function<void(std::uint64_t)>& scenario);
 
 }  // namespace kvd::sim

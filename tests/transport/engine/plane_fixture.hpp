@@ -89,7 +89,8 @@ struct save_answer final : save_waiter {
 };
 
 struct plane_fixture : store_fixture {
-  explicit plane_fixture(std::size_t pool_bytes = 1 << 20) : store_fixture(pool_bytes) {}
+  explicit plane_fixture(std::size_t pool_bytes = 1 << 20, std::uint32_t fetch_reserve = 0)
+      : store_fixture(pool_bytes, "lru", false, fetch_reserve) {}
 
   // Registers one worker of a model with `layers` layers "layer.N" of `blocks` blocks.
   result<void> register_worker(const std::string& id, std::int32_t device_id, std::uint32_t tp_rank,
