@@ -67,7 +67,7 @@ loopback_fault loopback_network::fault_for(const pair& nodes) {
 
 time_point loopback_network::due(const running& of) const {
   if (of.ended) return of.release;
-  if (of.cancelled) return time_point::min();
+  if (of.read->cancel_asked.load()) return time_point::min();
   const bool holder_gone = !peers_.contains(of.holder);
   if (of.arrived && !holder_gone) return of.read->deadline;
   return std::min(of.arrival, of.read->deadline);
@@ -103,7 +103,7 @@ void loopback_network::carry_out(std::list<running>::iterator at) {
     return;
   }
   std::optional<peer_outcome> outcome;
-  if (of.cancelled) {
+  if (of.read->cancel_asked.load()) {
     outcome = peer_outcome::cancelled;
   } else if (!peers_.contains(of.holder)) {
     outcome = of.arrived ? peer_outcome::link_lost : peer_outcome::unreachable;
@@ -178,7 +178,6 @@ void loopback_network::release(std::list<running>::iterator at) {
   auto& read = *at->read;
   at->reader->metrics_.quarantined_bytes.add(-missing_bytes(read));
   reads_.erase(at);
-  read.port_state = nullptr;
   read.remote.reset();
   read.on_released(read);
 }
@@ -229,6 +228,7 @@ bool loopback_peer::read(const std::shared_ptr<peer_remote>& from, peer_read& re
   }
   std::fill(read.states.begin(), read.states.end(), piece_state::missing);
   read.remote = from;
+  read.cancel_asked.store(false);
   loopback_network::running next;
   next.read = &read;
   next.reader = this;
@@ -242,7 +242,6 @@ bool loopback_peer::read(const std::shared_ptr<peer_remote>& from, peer_read& re
     next.arrival += std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds));
   }
   network_.reads_.push_back(std::move(next));
-  read.port_state = &network_.reads_.back();
   ++reads_;
   metrics_.reads_inflight.add(1);
   metrics_.inflight_bytes.add(static_cast<std::int64_t>(bytes));
@@ -250,8 +249,7 @@ bool loopback_peer::read(const std::shared_ptr<peer_remote>& from, peer_read& re
 }
 
 void loopback_peer::cancel(peer_read& read) noexcept {
-  if (read.port_state == nullptr) return;
-  static_cast<loopback_network::running*>(read.port_state)->cancelled = true;
+  read.cancel_asked.store(true);
 }
 
 }  // namespace kvd

@@ -72,7 +72,6 @@ private:
     time_point release{};  // once ended
     bool arrived = false;  // what arrives has
     bool ended = false;
-    bool cancelled = false;
   };
 
   loopback_fault fault_for(const pair& nodes);

@@ -23,6 +23,7 @@
 // Owner: the composition root. The destructor ends every read with `stopped` and returns when all
 // were released. Pool and metrics outlive the port.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -81,7 +82,7 @@ struct peer_read {
 
   // The port's, from read() to on_released.
   std::shared_ptr<peer_remote> remote;
-  void* port_state = nullptr;
+  std::atomic<bool> cancel_asked{false};
 };
 
 class peer_port {
