@@ -39,9 +39,15 @@ public:
   virtual result<void> lock(std::byte* at, std::size_t bytes) = 0;
   // Brings all pages of the range into being, zeroed. Called by several threads at once.
   virtual result<void> populate(std::byte* at, std::size_t bytes) = 0;
+  // The file that a range of map() is, from its first byte on, for others on this host to map
+  // read-only; -1: none. The supply's, until unmap().
+  virtual int file_of(const std::byte*) const noexcept { return -1; }
 };
 
 std::unique_ptr<page_supply> system_page_supply();
+// Every range is a memfd of its own, sealed: nobody else can map it for writing or change its size.
+// Pages are as large as those of system_page_supply() (Linux 6.1; before, only with `huge`).
+std::unique_ptr<page_supply> shareable_page_supply();
 
 class arena {
 public:
