@@ -9,6 +9,7 @@
 
 #include "core/limits.hpp"
 #include "core/log.hpp"
+#include "transport/peer/mapped_link.hpp"
 #include "transport/peer/peer_devices.hpp"
 #include "transport/peer/stream_link.hpp"
 
@@ -71,6 +72,9 @@ result<void> node_port::start(random_source& random) {
   for (const auto& region : pool_.regions)
     own_.regions.push_back({region.pool_offset, region.bytes});
   if (auto opened = loop_.open(); !opened) return opened;
+  if (allowed_.mapped) {
+    if (auto offered = offer_mapped(); !offered) return offered;
+  }
   if (allowed_.tcp) {
     if (auto offered = offer_stream(); !offered) return offered;
   }
@@ -110,6 +114,19 @@ result<void> node_port::choose_devices() {
   return {};
 }
 
+result<void> node_port::offer_mapped() {
+  const auto& regions = pool_.regions;
+  const bool files = std::all_of(regions.begin(), regions.end(),
+                                 [](const peer_region& region) { return region.memfd >= 0; });
+  if (regions.empty() || !files || regions.size() > mapped_regions_max) return {};
+  mapped_ =
+      std::make_unique<mapped_holder>(loop_, time_, metrics_, regions, own_.key, own_.boot_id);
+  auto section = mapped_->open(options_.socket_dir);
+  if (!section) return tl::unexpected(std::move(section.error()));
+  own_.mapped = std::move(*section);
+  return {};
+}
+
 result<void> node_port::offer_stream() {
   stream_ = std::make_unique<stream_holder>(
       stream_holder::terms{loop_, time_, metrics_, pool_.regions, own_.key, own_.boot_id});
@@ -133,6 +150,9 @@ result<void> node_port::offer_stream() {
 }
 
 result<peer_link_kind> node_port::kind_for(const peer_address& address) const {
+  if (allowed_.mapped && address.mapped && is_reachable(*address.mapped)) {
+    return peer_link_kind::mapped;
+  }
   if (allowed_.tcp && address.stream) return peer_link_kind::tcp;
   return fail(errc::unavailable,
               fmt::format("no link in common: the peer offers{}{}{}{}, this "
@@ -214,6 +234,14 @@ std::unique_ptr<peer_link> node_port::make_link(node_remote& remote, link_events
                                                 std::string& why) noexcept {
   try {
     const auto& address = remote.address();
+    if (remote.kind() == peer_link_kind::mapped) {
+      if (copies_ == nullptr) {
+        copies_ = std::make_unique<host_device>(
+            host_device_options{options_.copy_threads, limits::copy_jobs_max, -1}, time_,
+            copy_counts_);
+      }
+      return std::make_unique<mapped_link>(loop_, events, *copies_, address);
+    }
     stream_link::target to{remote.hosts(), {address.key, address.boot_id}};
     return std::make_unique<stream_link>(loop_, events, time_, std::move(to), local_);
   } catch (const std::exception& failed) {
@@ -261,6 +289,7 @@ time_point node_port::turn_all(time_point now) noexcept {
     }
   }
   if (stream_) next = std::min(next, stream_->tick(now));
+  if (mapped_) next = std::min(next, mapped_->tick(now));
   return next;
 }
 
@@ -275,6 +304,8 @@ void node_port::run() noexcept {
     }
     loop_.wait(stop_seen_ ? duration(std::chrono::milliseconds(10)) : next - time_.now());
   }
+  copies_.reset();
+  mapped_.reset();
   stream_.reset();
 }
 

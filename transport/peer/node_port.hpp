@@ -13,7 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "core/server_metrics.hpp"
+#include "transport/device/host_device.hpp"
 #include "transport/peer/event_loop.hpp"
+#include "transport/peer/mapped_holder.hpp"
 #include "transport/peer/node_remote.hpp"
 #include "transport/peer/open_peer_port.hpp"
 #include "transport/peer/peer_port.hpp"
@@ -45,6 +48,7 @@ private:
   };
   result<void> choose_links();
   result<void> choose_devices();
+  result<void> offer_mapped();
   result<void> offer_stream();
   result<peer_link_kind> kind_for(const peer_address& address) const;
   std::unique_ptr<peer_link> make_link(node_remote& remote, link_events& events,
@@ -67,6 +71,7 @@ private:
 
   event_loop loop_;
   std::unique_ptr<stream_holder> stream_;
+  std::unique_ptr<mapped_holder> mapped_;
 
   std::mutex mutex_;
   std::vector<active_read*> inbox_;                 // GUARDED_BY(mutex_)
@@ -80,6 +85,8 @@ private:
   std::vector<active_read*> taken_;
   std::vector<std::shared_ptr<node_remote>> remotes_;  // with reads or a link
   bool stop_seen_ = false;
+  copy_metrics copy_counts_;             // of copies_; nobody reads them
+  std::unique_ptr<host_device> copies_;  // once a mapped link is made
   std::thread thread_;
 };
 

@@ -43,21 +43,28 @@ void node_remote::start(active_read& read) noexcept {
 }
 
 time_point node_remote::turn(time_point now, bool cancels) noexcept {
-  auto next = time_point::max();
   expire(now, cancels);
-  // After a link that is over, the next one: what was queued goes there.
-  for (int i = 0; i < 2; ++i) {
-    pump(now);
-    if (link_ == nullptr) break;
-    next = link_->tick(now);
-    if (!link_over_) break;
-    link_over_ = false;
-    link_.reset();
-    const bool useful = std::exchange(link_useful_, false);
-    if (!useful) end_all(link_why_);
-    next = time_point::max();
-  }
-  return std::min(next, next_deadline_);
+  tick_link(now);
+  pump(now);
+  const auto next = tick_link(now);
+  // What that tick made room for is not to wait for another event.
+  return can_pump() ? now : std::min(next, next_deadline_);
+}
+
+time_point node_remote::tick_link(time_point now) noexcept {
+  if (link_ == nullptr) return time_point::max();
+  const auto next = link_->tick(now);
+  if (!link_over_) return next;
+  link_over_ = false;
+  link_.reset();
+  // One that carried nothing would only be followed by its like.
+  if (!std::exchange(link_useful_, false)) end_all(link_why_);
+  return time_point::max();
+}
+
+bool node_remote::can_pump() const noexcept {
+  if (queue_.empty() && again_.empty()) return false;
+  return link_ == nullptr || (link_->ready() && inflight_ < context_.how.inflight_bytes_max);
 }
 
 void node_remote::expire(time_point now, bool cancels) noexcept {

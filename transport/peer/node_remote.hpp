@@ -77,6 +77,8 @@ private:
 
   void expire(time_point now, bool cancels) noexcept;
   void pump(time_point now) noexcept;
+  time_point tick_link(time_point now) noexcept;
+  bool can_pump() const noexcept;
   peer_transfer* next_transfer() noexcept;
   void count(active_read& read, peer_transfer& transfer) noexcept;
   void finish(active_read& read, peer_outcome outcome) noexcept;

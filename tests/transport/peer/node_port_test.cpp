@@ -40,12 +40,20 @@ pieces_of(std::uint64_t total, std::uint64_t each, std::uint64_t step) {
 
 }  // namespace
 
-TEST_CASE("pieces of every size arrive over TCP") {
+TEST_CASE("pieces of every size arrive over every link") {
+  std::string link;
+  SUBCASE("tcp") {
+    link = "tcp";
+  }
+  SUBCASE("shm") {
+    link = "shm";
+  }
   known_pool pool(32 << 20, 1);
   const peer_pool nothing;
-  node holder(only("tcp"), pool.offered());
-  node reader(only("tcp"), nothing);
+  node holder(only(link), pool.offered());
+  node reader(only(link), nothing);
   const auto remote = *reader.port->open(holder.port->address());
+  CHECK(name(remote->kind()) == (link == "shm" ? "mapped" : link));
   for (const auto& [each, step] : {std::pair{1, 4099},
                                    {4096, 8192},
                                    {100, 100},

@@ -1,6 +1,7 @@
 #pragma once
 // Reads of peers that remember how they ended, and pools whose bytes are known.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,22 +11,29 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "memory/arena.hpp"
 #include "transport/peer/peer_port.hpp"
 
 namespace kvd {
 
-// One region of bytes that only this seed gives.
+// One region of bytes that only this seed gives, as a memfd that others can map.
 class known_pool {
 public:
-  known_pool(std::size_t bytes, std::uint64_t seed) : bytes_(bytes) {
-    seeded_random(seed).fill(bytes_);
-    pool_.regions.push_back({bytes_.data(), bytes, 0, -1, 0});
+  known_pool(std::size_t bytes, std::uint64_t seed)
+      : bytes_(std::max(bytes, std::size_t{2} << 20)), base_(*pages_->map(bytes_, false)) {
+    seeded_random(seed).fill({base_, bytes});
+    pool_.regions.push_back({base_, bytes, 0, pages_->file_of(base_), 0});
   }
+  ~known_pool() { pages_->unmap(base_, bytes_); }
+  known_pool(const known_pool&) = delete;
+  known_pool& operator=(const known_pool&) = delete;
   const peer_pool& offered() const { return pool_; }
-  const std::byte* at(std::uint64_t offset) const { return bytes_.data() + offset; }
+  const std::byte* at(std::uint64_t offset) const { return base_ + offset; }
 
 private:
-  std::vector<std::byte> bytes_;
+  std::unique_ptr<page_supply> pages_ = shareable_page_supply();
+  std::size_t bytes_;
+  std::byte* base_;
   peer_pool pool_;
 };
 
