@@ -76,6 +76,15 @@ inline constexpr std::size_t peer_pieces_max = 1 << 20;
 inline constexpr std::size_t pool_unit_bytes = 512;
 inline constexpr std::uint64_t pool_bytes_max = std::uint64_t{pool_unit_bytes} << 32;  // 2 TiB
 
+// Directory (metaserver): sessions of nodes, those that are being forgotten included.
+inline constexpr std::uint32_t directory_nodes_max = 4096;
+// Records of 40 bytes: 80 GiB. Their numbers have 32 bits.
+inline constexpr std::uint64_t directory_owners_max = std::uint64_t{1} << 31;
+// A hash of a cache group is the engine's hash and a suffix.
+inline constexpr std::size_t directory_hash_bytes_max = 2 * hash_bytes_max;
+// Nodes of one position in an answer of Locate: enough to go on when several fail.
+inline constexpr std::size_t directory_located_owners_max = 8;
+
 // Options: more network cards, devices or windows than this are a mistake.
 inline constexpr std::size_t option_list_items_max = 256;
 // A configuration or token file; the commented example of every option is a tenth of it.
