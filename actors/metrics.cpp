@@ -110,8 +110,9 @@ private:
   std::vector<series> all_;
 };
 
-void add_numbers(const server_metrics& from, collection& into) {
-  for (const auto& row : names::numbers()) {
+void add_numbers(const server_metrics& from, std::span<const names::number_row> rows,
+                 collection& into) {
+  for (const auto& row : rows) {
     const auto type = row.type == names::kind::counter ? MetricType::Counter : MetricType::Gauge;
     auto& family = into.family(row.name, type, row.help, row.pushed_as, row.unit);
     family.metric.push_back(number(type,
@@ -299,7 +300,8 @@ std::vector<series> collect_series(const server_metrics& from, const scrape_extr
   collection into;
   add_process(extras, into);
   add_pool(extras.pool, into);
-  add_numbers(from, into);
+  add_numbers(from, names::numbers(), into);
+  add_numbers(from, names::sharing_numbers(), into);
   add_histograms(from, into);
   add_rpcs(from.rpc, into);
   add_hit_ceilings(extras.hit_ceilings, into);

@@ -6,11 +6,6 @@ namespace kvd::names {
 
 namespace {
 
-template<auto Part, auto... Members>
-double read_number(const server_metrics& from) {
-  return static_cast<double>(((from.*Part).*....*Members).value());
-}
-
 double read_evictions(const server_metrics& from) {
   return static_cast<double>(from.store.evictions_pressure.value() +
                              from.store.evictions_cleanup.value());

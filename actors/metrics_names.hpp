@@ -34,7 +34,14 @@ struct histogram_row {
   const char* help;
 };
 
+// For `read`: a counter or gauge of one part.
+template<auto Part, auto... Members>
+double read_number(const server_metrics& from) {
+  return static_cast<double>(((from.*Part).*....*Members).value());
+}
+
 std::span<const number_row> numbers();
+std::span<const number_row> sharing_numbers();
 std::span<const histogram_row> histograms();
 
 // By engine_method and by gRPC status code.

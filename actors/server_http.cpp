@@ -97,6 +97,34 @@ json::object ssd_json(const ssd_tier& tier, const ssd_metrics& metrics) {
           {"files", std::move(files)}};
 }
 
+json::object sharing_json(const sharing_node& node, const sharing_metrics& metrics) {
+  json::array directories;
+  for (const auto& each : node.directories()) {
+    directories.push_back({{"metaserver", each.address},
+                           {"up", each.up},
+                           {"spare", each.spare},
+                           {"directory", each.directory_id},
+                           {"queued", each.queued},
+                           {"buckets_mended", each.mended},
+                           {"trouble", each.trouble}});
+  }
+  json::array peers;
+  for (const auto& each : node.peers()) {
+    peers.push_back({{"peer", each.node},
+                     {"link", each.link},
+                     {"blocks", each.blocks},
+                     {"bytes", each.bytes},
+                     {"trouble", each.trouble}});
+  }
+  return {{"node", node.node()},
+          {"announced_blocks", metrics.announced_blocks.value()},
+          {"locked_blocks", metrics.locked_blocks.value()},
+          {"fetched_blocks", metrics.fetched_blocks.value()},
+          {"fetched_bytes", metrics.fetched_bytes.value()},
+          {"metaservers", std::move(directories)},
+          {"peers", std::move(peers)}};
+}
+
 json::array ceiling_json(const hit_ceiling& ceiling) {
   json::array all;
   for (const auto& each : ceiling.read()) {
@@ -197,6 +225,9 @@ std::string server_http::status_json() {
                             {"load_bytes", view_.metrics.copy.load_bytes.value()}}},
   };
   if (view_.ssd != nullptr) status["ssd"] = ssd_json(*view_.ssd, view_.metrics.ssd);
+  if (view_.sharing != nullptr) {
+    status["sharing"] = sharing_json(*view_.sharing, view_.metrics.sharing);
+  }
   return json::serialize(status);
 }
 

@@ -9,6 +9,7 @@
 #include "actors/interfaces.hpp"
 #include "actors/metrics.hpp"
 #include "actors/server_options.hpp"
+#include "actors/sharing_node.hpp"
 #include "core/clock.hpp"
 #include "core/server_metrics.hpp"
 #include "memory/arena.hpp"
@@ -29,7 +30,8 @@ struct server_view {
   const block_store& store;
   const instance_table& instances;
   const hit_ceiling& ceiling;
-  const ssd_tier* ssd;  // null: none
+  const ssd_tier* ssd;          // null: none
+  const sharing_node* sharing;  // null: nothing is shared
   const std::atomic<bool>& draining;
   // Pushes that a collector took, and that failed; null when nothing is pushed.
   std::function<const otlp::exporter*()> pusher;

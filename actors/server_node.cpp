@@ -21,7 +21,7 @@ namespace {
 
 // Threads that actors run on: two actors, never busy for long.
 constexpr std::size_t actor_threads = 2;
-// Of the pool, in parts of 1000, that saves leave to what comes up from SSD.
+// Of the pool, in parts of 1000, that saves leave to what comes from SSD and peers.
 constexpr std::uint32_t fetch_reserve = 20;
 // Background eviction starts above the one and stops below the other, in parts of 1000.
 constexpr std::uint32_t high_watermark = 985;
@@ -66,6 +66,7 @@ result<std::unique_ptr<server_node>> server_node::create(const server_options& o
   if (auto built = node->build_pool(*files); !built) return tl::unexpected(built.error());
   if (auto built = node->build_store(); !built) return tl::unexpected(built.error());
   node->build_ssd(std::move(*files));
+  if (auto opened = node->open_sharing(); !opened) return tl::unexpected(opened.error());
   node->build_plane();
   if (auto listening = node->listen(); !listening) return tl::unexpected(listening.error());
   if (auto pushing = node->start_pushing(); !pushing) return tl::unexpected(pushing.error());
@@ -87,7 +88,8 @@ result<std::unique_ptr<server_node>> server_node::create(const server_options& o
 
 server_node::server_node(const server_options& options, std::function<void()> on_shutdown)
     : options_(options), on_shutdown_(std::move(on_shutdown)), boot_id_(hex_id(random_)),
-      nodes_(system_numa_nodes()), pages_(system_page_supply()) {}
+      nodes_(system_numa_nodes()),
+      pages_(options.metaserver_addrs.empty() ? system_page_supply() : shareable_page_supply()) {}
 
 result<void> server_node::claim_memory() {
   if (auto raised = raise_memlock(); !raised) log::warn("node", "{}", raised.error().detail);
@@ -127,7 +129,8 @@ result<void> server_node::build_store() {
   const auto name = options_.enable_lfu_admission ? "tinylfu" : options_.eviction_policy;
   auto policy = make_eviction_policy(name);
   if (!policy) return tl::unexpected(policy.error());
-  const auto reserve = options_.ssd_cache_paths.empty() ? 0 : fetch_reserve;
+  const bool fetches = !options_.ssd_cache_paths.empty() || !options_.metaserver_addrs.empty();
+  const auto reserve = fetches ? fetch_reserve : 0;
   const auto records = pool_->capacity_bytes() / limits::pool_unit_bytes;
   store_ = std::make_unique<block_store>(
       block_store::options{
@@ -163,9 +166,28 @@ void server_node::build_ssd(ssd_files files) {
       [to = ssd_.get()](std::span<const sealed_block> blocks) { to->sealed(blocks); });
 }
 
+result<void> server_node::open_sharing() {
+  if (options_.metaserver_addrs.empty()) return {};
+  auto opened = sharing_node::create({.options = options_,
+                                      .store = *store_,
+                                      .pool = *pool_,
+                                      .memory = *arena_,
+                                      .pages = *pages_,
+                                      .ssd = ssd_.get(),
+                                      .time = clock_,
+                                      .random = random_,
+                                      .metrics = metrics_,
+                                      .boot_id = boot_id_});
+  if (!opened) return tl::unexpected(opened.error());
+  sharing_ = std::move(*opened);
+  return {};
+}
+
 void server_node::build_plane() {
+  lower_tier* below = ssd_.get();
+  if (sharing_) below = &sharing_->tier();
   instances_ = std::make_unique<instance_table>();
-  queries_ = std::make_unique<query_path>(*store_, *leases_, observer_.get(), ssd_.get());
+  queries_ = std::make_unique<query_path>(*store_, *leases_, observer_.get(), below);
   saves_ = std::make_unique<save_path>(*store_, clock_, metrics_.copy);
   loads_ = std::make_unique<load_path>(*store_, *leases_, clock_, metrics_.copy);
   device_ = std::make_unique<host_device>(host_device_options{.threads = copy_threads(options_),
@@ -187,13 +209,20 @@ void server_node::build_plane() {
   if (ssd_) {
     ssd_life_ =
         actors_->spawn(keep_ssd, ssd_.get(), &metrics_.control, static_cast<const clock*>(&clock_));
-    // The registry outlives the actors, so it holds no strong handle.
-    registry_->on_gone([weak = caf::actor_cast<caf::weak_actor_ptr>(ssd_life_)](auto serial) {
-      if (auto to = caf::actor_cast<ssd_actor>(weak)) {
-        caf::anon_send(to, message::instance_gone{serial});
-      }
-    });
   }
+  if (sharing_) sharing_->spawn(*actors_);
+  // The registry outlives the actors, so it holds no strong handles.
+  using weak = caf::weak_actor_ptr;
+  const auto ssd = caf::actor_cast<weak>(ssd_life_);
+  const auto peers = sharing_ ? caf::actor_cast<weak>(sharing_->peers_actor()) : weak();
+  registry_->on_gone([ssd, peers](auto serial) {
+    if (auto to = caf::actor_cast<ssd_actor>(ssd)) {
+      caf::anon_send(to, message::instance_gone{serial});
+    }
+    if (auto to = caf::actor_cast<peer_actor>(peers)) {
+      caf::anon_send(to, message::instance_gone{serial});
+    }
+  });
   store_->on_pressure([to = cache_] { caf::anon_send(to, message::trim{}); });
   control_ = std::make_unique<engine_adapter>(engine_, on_shutdown_);
 }
@@ -208,6 +237,7 @@ result<void> server_node::listen() {
                                                        .instances = *instances_,
                                                        .ceiling = *ceiling_,
                                                        .ssd = ssd_.get(),
+                                                       .sharing = sharing_.get(),
                                                        .draining = draining_,
                                                        .pusher = [this] { return pushing_.load(); },
                                                        .boot_id = boot_id_,
@@ -218,6 +248,7 @@ result<void> server_node::listen() {
                           server_routes(*backend_));
   if (!admin) return tl::unexpected(admin.error());
   http_ = std::move(*admin);
+  auto* const desk = sharing_ ? &sharing_->desk() : nullptr;
   auto served = engine_server::start(options_.addr, engine_plane{.instances = *instances_,
                                                                  .queries = *queries_,
                                                                  .saves = *saves_,
@@ -227,9 +258,11 @@ result<void> server_node::listen() {
                                                                  .metrics = metrics_.rpc,
                                                                  .time = clock_,
                                                                  .draining = draining_,
-                                                                 .boot_id = boot_id_});
+                                                                 .boot_id = boot_id_,
+                                                                 .transfers = desk});
   if (!served) return tl::unexpected(served.error());
   grpc_ = std::move(*served);
+  if (sharing_) sharing_->begin();
   return {};
 }
 
@@ -250,11 +283,12 @@ std::optional<error> server_node::claim_failure() const {
 }
 
 void server_node::begin_drain() noexcept {
-  draining_.store(true);
+  if (!draining_.exchange(true) && sharing_) sharing_->leave();
 }
 
 bool server_node::drained() const noexcept {
-  return loads_->running() == 0 && saves_->running() == 0 && (!ssd_ || ssd_->quiet());
+  return loads_->running() == 0 && saves_->running() == 0 && (!ssd_ || ssd_->quiet()) &&
+         (!sharing_ || sharing_->gone());
 }
 
 server_node::~server_node() {
@@ -266,6 +300,7 @@ server_node::~server_node() {
   if (grpc_) grpc_->stop(listener_grace_ms);
   if (http_) http_->stop(listener_grace_ms);
   if (pusher_) pusher_->stop();
+  sharing_.reset();
   // Then the copy threads: what they call back (store, paths, actors) is all still there.
   device_.reset();
   if (store_) store_->on_pressure({});

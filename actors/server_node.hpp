@@ -20,6 +20,7 @@
 #include "actors/instance_registry.hpp"
 #include "actors/server_http.hpp"
 #include "actors/server_options.hpp"
+#include "actors/sharing_node.hpp"
 #include "core/clock.hpp"
 #include "core/random.hpp"
 #include "core/server_metrics.hpp"
@@ -72,6 +73,7 @@ private:
   result<void> build_pool(const ssd_files& files);
   result<void> build_store();
   void build_ssd(ssd_files files);
+  result<void> open_sharing();
   void build_plane();
   result<void> listen();
   result<void> start_pushing();
@@ -96,6 +98,8 @@ private:
 
   // Its threads end before the store that they write from and read into.
   std::unique_ptr<ssd_tier> ssd_;
+
+  std::unique_ptr<sharing_node> sharing_;
 
   // The copy threads end before the paths whose callbacks they call.
   std::unique_ptr<instance_table> instances_;

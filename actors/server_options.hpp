@@ -39,7 +39,6 @@ struct server_options {
   std::chrono::seconds drain_timeout{30};
   std::string effective_json = "{}";  // every effective value and its source, for GET /config
 
-  // Parsed and validated, used when their roles land (SSD tier, peers).
   std::vector<std::string> ssd_cache_paths;
   std::uint64_t ssd_cache_capacity_bytes = std::uint64_t{512} << 30;
   std::uint32_t ssd_cache_shards = 1;
@@ -53,7 +52,10 @@ struct server_options {
   std::uint32_t max_prefetch_blocks = 800;
   std::vector<std::string> nics;
   std::uint32_t qps_per_peer = 2;
-  std::string metaserver_addr;
+  std::vector<std::string> metaserver_addrs;  // host:port; empty: nothing is shared
+  std::string advertise_addr;                 // empty: addr
+  std::string peer_addr;                      // empty: the host of addr, any port
+  std::vector<std::string> peer_links{"auto"};
   std::uint32_t metaserver_queue_depth = 4096;
   std::chrono::seconds transfer_lock_timeout{120};
 };

@@ -7,7 +7,7 @@ namespace kvd {
 registrar_actor::behavior_type
 keep_announced(registrar_actor::stateful_pointer<registrar_state> self, announcer* what,
                control_metrics* metrics, const clock* time) {
-  self->send(self, message::tick{});
+  // The first tick comes from outside, once this node can answer.
   return {
       [=](const message::tick&) {
         guarded("registrar", *metrics, *time, [&] { what->tick(); });

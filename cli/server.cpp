@@ -117,7 +117,8 @@ void warn_of_combinations(const resolution& v, std::span<const setting> settings
                           "max-prefetch-blocks", "ssd-sync", "ssd-min-free", "ssd-wipe"}) {
     useless(name, "ssd-cache-path");
   }
-  for (const auto name : {"metaserver-queue-depth", "qps-per-peer", "transfer-lock-timeout-secs"}) {
+  for (const auto name : {"metaserver-queue-depth", "qps-per-peer", "transfer-lock-timeout-secs",
+                          "nics", "advertise-addr", "peer-addr", "peer-links"}) {
     useless(name, "metaserver-addr");
   }
   if (v.given("devices")) {
@@ -128,14 +129,22 @@ void warn_of_combinations(const resolution& v, std::span<const setting> settings
     warn(fmt::format("{}: has no effect, this version has no tracing",
                      v.at("trace-sample-rate").source));
   }
-  if (mentioned("metaserver-addr") != mentioned("nics")) {
-    warn("only one of --metaserver-addr and --nics is given; sharing between nodes needs both");
-  }
   const auto addr = parse_address(v.at("addr").text);
-  if (mentioned("metaserver-addr") && addr && (addr->is_loopback() || addr->is_unspecified())) {
-    warn(fmt::format("{}: other nodes cannot reach {}; --metaserver-addr needs a routable --addr",
+  const bool shares = mentioned("metaserver-addr") && !v.given("advertise-addr");
+  if (shares && addr && (addr->is_loopback() || addr->is_unspecified())) {
+    warn(fmt::format("{}: other nodes cannot reach {}; give --advertise-addr or a routable --addr",
                      v.at("addr").source, v.at("addr").text));
   }
+}
+
+// A port that the system picks is not known before others are told of it.
+void check_sharing(const resolution& v, findings& found) {
+  if (!v.given("metaserver-addr") || v.given("advertise-addr")) return;
+  const auto addr = parse_address(v.at("addr").text);
+  if (!addr || addr->port != 0) return;
+  found.errors.push_back(fmt::format("{}: {} has no port that other nodes could be told; give one, "
+                                     "or --advertise-addr",
+                                     v.at("addr").source, v.at("addr").text));
 }
 
 void round_pool(const resolution& v, server_options& out, findings& found) {
@@ -198,6 +207,7 @@ server_plan plan_server(std::span<const std::string> arguments,
   read_token(values.at("admin-token-file"), read, options, found);
   round_pool(values, options, found);
   check_memory(values, found);
+  check_sharing(values, found);
   check_eviction(values, found);
   check_addresses(values, found);
   warn_of_combinations(values, settings, found);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/server_option_rows.hpp"
 #include "core/address.hpp"
 #include "core/limits.hpp"
 #include "core/units.hpp"
@@ -23,15 +24,7 @@ constexpr std::uint64_t hour_ms = 3'600'000;
 constexpr std::uint64_t day_ms = 24 * hour_ms;
 
 constexpr std::string_view log_levels[] = {"trace", "debug", "info", "warn", "error"};
-constexpr std::string_view ssd_syncs[] = {"process", "segment", "write"};
 constexpr std::string_view policies[] = {"weighted-lru", "lru", "arc", "s3fifo", "tinylfu"};
-
-constexpr std::string_view no_peers =
-    "sharing blocks between nodes has not landed in this version; leave it out to serve this node";
-
-result<std::string> parse_bind(std::string_view text) {
-  return parse_address(text).map([](const address& a) { return a.to_string(); });
-}
 
 result<std::string> parse_endpoint(std::string_view text) {
   return parse_endpoint_url(text).map(
@@ -72,25 +65,6 @@ result<std::string> parse_window(std::string_view text) {
   return format_duration(span->length);
 }
 
-std::uint32_t small_number_of(const option_value& value) {
-  return static_cast<std::uint32_t>(*std::get_if<std::uint64_t>(&value));
-}
-std::uint64_t number_of(const option_value& value) {
-  return *std::get_if<std::uint64_t>(&value);
-}
-bool truth(const option_value& value) {
-  return *std::get_if<bool>(&value);
-}
-const std::string& text_of(const option_value& value) {
-  return *std::get_if<std::string>(&value);
-}
-seconds whole_seconds(const option_value& value) {
-  return std::chrono::duration_cast<seconds>(*std::get_if<milliseconds>(&value));
-}
-const std::vector<std::string>& list_of(const option_value& value) {
-  return *std::get_if<std::vector<std::string>>(&value);
-}
-
 // The window that parse_window() accepted before.
 seconds window_length(const std::string& text) {
   return std::chrono::duration_cast<seconds>(parse_duration(text)->length);
@@ -98,17 +72,10 @@ seconds window_length(const std::string& text) {
 
 using so = server_options;
 using ov = option_value;
-
-constexpr std::string_view ssd_group = "SSD tier";
-constexpr std::string_view peer_group = "Other nodes (not in this version; figures are checked)";
-
-struct row {
-  option spec;
-  void (*store)(server_options& out, const option_value& value);  // null: read before the others
-};
+using namespace option_values;
 
 // One row an option; help shows them in this order.
-const row rows[] = {
+const server_option_row rows[] = {
     {{.name = "config",
       .value = "FILE",
       .group = "Process",
@@ -301,142 +268,6 @@ const row rows[] = {
       .help = "Share of requests that are traced; accepted for PegaFlow's sake, "
               "this version has no tracing."},
      [](so& o, const ov& v) { o.trace_sample_rate = *std::get_if<double>(&v); }},
-
-    {{.name = "ssd-cache-path",
-      .kind = option_kind::list,
-      .value = "FILE...",
-      .group = ssd_group,
-      .help = "Cache files on SSD; without one there is no SSD tier. With several shards a "
-              "path each is a folder."},
-     [](so& o, const ov& v) { o.ssd_cache_paths = list_of(v); }},
-    {{.name = "ssd-cache-capacity",
-      .kind = option_kind::size,
-      .fallback = "512gb",
-      .value = "SIZE",
-      .group = ssd_group,
-      .help = "Total over all files.",
-      .low = mib,
-      .high = std::uint64_t{1} << 60},
-     [](so& o, const ov& v) { o.ssd_cache_capacity_bytes = number_of(v); }},
-    {{.name = "ssd-cache-shards",
-      .kind = option_kind::count,
-      .fallback = "1",
-      .value = "COUNT",
-      .group = ssd_group,
-      .help = "Files a path.",
-      .low = 1,
-      .high = 256},
-     [](so& o, const ov& v) { o.ssd_cache_shards = small_number_of(v); }},
-    {{.name = "ssd-write-queue-depth",
-      .kind = option_kind::count,
-      .fallback = "8",
-      .value = "COUNT",
-      .group = ssd_group,
-      .help = "Write batches that may wait.",
-      .low = 1,
-      .high = 65536},
-     [](so& o, const ov& v) { o.ssd_write_queue_depth = small_number_of(v); }},
-    {{.name = "ssd-prefetch-queue-depth",
-      .kind = option_kind::count,
-      .fallback = "2",
-      .value = "COUNT",
-      .group = ssd_group,
-      .help = "Read batches that may wait.",
-      .low = 1,
-      .high = 65536},
-     [](so& o, const ov& v) { o.ssd_prefetch_queue_depth = small_number_of(v); }},
-    {{.name = "ssd-write-inflight",
-      .kind = option_kind::count,
-      .fallback = "2",
-      .value = "COUNT",
-      .group = ssd_group,
-      .help = "Blocks being written at once.",
-      .low = 1,
-      .high = 65536},
-     [](so& o, const ov& v) { o.ssd_write_inflight = small_number_of(v); }},
-    {{.name = "ssd-prefetch-inflight",
-      .kind = option_kind::count,
-      .fallback = "16",
-      .value = "COUNT",
-      .group = ssd_group,
-      .help = "Blocks being read at once.",
-      .low = 1,
-      .high = 65536},
-     [](so& o, const ov& v) { o.ssd_prefetch_inflight = small_number_of(v); }},
-    {{.name = "max-prefetch-blocks",
-      .kind = option_kind::count,
-      .fallback = "800",
-      .value = "COUNT",
-      .group = ssd_group,
-      .help = "Blocks that all reads together may hold.",
-      .low = 1,
-      .high = 1 << 20},
-     [](so& o, const ov& v) { o.max_prefetch_blocks = small_number_of(v); }},
-    {{.name = "ssd-sync",
-      .fallback = "segment",
-      .value = "LEVEL",
-      .group = ssd_group,
-      .help = "What a power loss may take: recent segments (process), the open segment "
-              "(segment), nothing (write). None is lost when the process dies.",
-      .choices = ssd_syncs},
-     [](so& o, const ov& v) { o.ssd_sync = text_of(v); }},
-    {{.name = "ssd-min-free",
-      .kind = option_kind::size,
-      .fallback = "1gb",
-      .value = "SIZE",
-      .group = ssd_group,
-      .help = "Disk space that making the files leaves free.",
-      .low = 0,
-      .high = std::uint64_t{1} << 60},
-     [](so& o, const ov& v) { o.ssd_min_free_bytes = number_of(v); }},
-    {{.name = "ssd-wipe",
-      .kind = option_kind::flag,
-      .fallback = "false",
-      .group = ssd_group,
-      .help = "Start with empty files."},
-     [](so& o, const ov& v) { o.ssd_wipe = truth(v); }},
-
-    {{.name = "nics",
-      .kind = option_kind::list,
-      .value = "NAME[,NAME...]",
-      .group = peer_group,
-      .help = "Network cards for transfers between nodes.",
-      .refused = no_peers},
-     [](so& o, const ov& v) { o.nics = list_of(v); }},
-    {{.name = "qps-per-peer",
-      .kind = option_kind::count,
-      .fallback = "2",
-      .value = "COUNT",
-      .group = peer_group,
-      .help = "Connections for each pair of local and remote card.",
-      .low = 1,
-      .high = 1024},
-     [](so& o, const ov& v) { o.qps_per_peer = small_number_of(v); }},
-    {{.name = "metaserver-addr",
-      .value = "URL",
-      .group = peer_group,
-      .help = "Registry of who holds which block.",
-      .parse = parse_endpoint,
-      .refused = no_peers},
-     [](so& o, const ov& v) { o.metaserver_addr = text_of(v); }},
-    {{.name = "metaserver-queue-depth",
-      .kind = option_kind::count,
-      .fallback = "4096",
-      .value = "COUNT",
-      .group = peer_group,
-      .help = "Announcements that may wait.",
-      .low = 1,
-      .high = 1 << 20},
-     [](so& o, const ov& v) { o.metaserver_queue_depth = small_number_of(v); }},
-    {{.name = "transfer-lock-timeout-secs",
-      .kind = option_kind::period,
-      .fallback = "2m",
-      .value = "SECONDS",
-      .group = peer_group,
-      .help = "How long a block stays pinned for a node that never says it is done.",
-      .low = 1000,
-      .high = day_ms},
-     [](so& o, const ov& v) { o.transfer_lock_timeout = whole_seconds(v); }},
 };
 
 }  // namespace
@@ -446,6 +277,8 @@ std::span<const option> server_option_table() {
     std::vector<option> out;
     for (const auto& r : rows)
       out.push_back(r.spec);
+    for (const auto& r : tier_option_rows())
+      out.push_back(r.spec);
     return out;
   }();
   return table;
@@ -453,9 +286,10 @@ std::span<const option> server_option_table() {
 
 server_options fill_server_options(const resolution& values) {
   server_options out;
-  for (const auto& r : rows) {
+  for (const auto& r : rows)
     if (r.store != nullptr) r.store(out, values.at(r.spec.name).value);
-  }
+  for (const auto& r : tier_option_rows())
+    r.store(out, values.at(r.spec.name).value);
   return out;
 }
 

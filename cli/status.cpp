@@ -211,6 +211,14 @@ void add_ssd(std::string& out, const json::object& top) {
   if (ssd != nullptr && ssd->is_object()) add_list(out, ssd->get_object(), "files");
 }
 
+void add_sharing(std::string& out, const json::object& top) {
+  add_section(out, top, "sharing");
+  const auto* sharing = find(top, "sharing");
+  if (sharing == nullptr || !sharing->is_object()) return;
+  add_list(out, sharing->get_object(), "metaservers");
+  add_list(out, sharing->get_object(), "peers");
+}
+
 void add_head(std::string& out, const json::object& top) {
   const auto text = [&top](std::string_view key) {
     const auto* value = find(top, key);
@@ -234,6 +242,7 @@ result<std::string> describe_status(std::string_view body) {
   add_section(out, top, "store");
   add_hit_rate(out, top);
   add_ssd(out, top);
+  add_sharing(out, top);
   add_section(out, top, "copy");
   add_list(out, top, "hit_ceiling");
   add_list(out, top, "namespaces");

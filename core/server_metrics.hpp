@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/metric.hpp"
+#include "core/peer_metrics.hpp"
 
 namespace kvd {
 
@@ -168,6 +169,7 @@ struct server_metrics {
   copy_metrics copy;
   ssd_metrics ssd;
   sharing_metrics sharing;
+  peer_metrics peers;
   rpc_metrics rpc;
   control_metrics control;
 };

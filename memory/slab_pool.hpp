@@ -91,6 +91,10 @@ public:
   void release(std::span<const slot> slots) noexcept;
 
   std::byte* address(slot at) const noexcept;
+  // Byte offset in the pool of the first slot of a region of create().
+  std::uint64_t region_offset(std::size_t region) const noexcept {
+    return nodes_[region].first_chunk * chunk_bytes_;
+  }
   int node_of(slot at) const noexcept;
   size_class class_of(slot at) const noexcept;
   block_index owner_of(slot at) const noexcept;

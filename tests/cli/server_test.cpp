@@ -267,23 +267,36 @@ TEST_CASE("windows are named with a unit, at least a minute long, and once") {
   CHECK(first_error("60s,1h").empty());
 }
 
-TEST_CASE("parts that have not landed are refused, their figures are checked") {
-  CHECK(mentions(plan({"--nics", "mlx5_0", "mlx5_1"}).found.errors, "--nics: sharing blocks"));
-  CHECK(
-      mentions(plan({"--metaserver-addr=http://h:1"}).found.errors, "--metaserver-addr: sharing"));
+TEST_CASE("options of a tier that is off are checked, and said to do nothing") {
   CHECK(plan({"--ssd-write-queue-depth", "9"}).options.ssd_write_queue_depth == 9);
   CHECK(
       mentions(plan({"--ssd-write-queue-depth", "9"}).found.warnings, "without --ssd-cache-path"));
   CHECK(mentions(plan({"--ssd-write-queue-depth", "0"}).found.errors, "limits 1 to 65536"));
+  CHECK(mentions(plan({"--nics", "mlx5_0"}).found.warnings, "without --metaserver-addr"));
 }
 
-TEST_CASE("PegaFlow's warnings about half a set-up of peers are given") {
-  const auto one = plan({"--metaserver-addr", "http://h:1"});
-  CHECK(mentions(one.found.warnings, "only one of --metaserver-addr and --nics"));
-  CHECK(mentions(one.found.warnings, "needs a routable --addr"));
-  const auto both =
-      plan({"--metaserver-addr", "http://h:1", "--nics", "a", "--addr", "10.0.0.1:1"});
-  CHECK(both.found.warnings.empty());
+TEST_CASE("metaservers are URLs or addresses, several of them, IPv6 and names too") {
+  const auto some = plan({"--metaserver-addr", "http://h:1,[fd00::1]:2", "meta.example:50056",
+                          "--addr", "10.0.0.1:1"});
+  CHECK(some.found.errors.empty());
+  CHECK(some.found.warnings.empty());
+  CHECK(some.options.metaserver_addrs ==
+        std::vector<std::string>{"h:1", "[fd00::1]:2", "meta.example:50056"});
+  CHECK(some.options.peer_links == std::vector<std::string>{"auto"});
+  CHECK(mentions(plan({"--metaserver-addr", "https://h:1"}).found.errors, "without TLS"));
+  CHECK(mentions(plan({"--metaserver-addr", "h"}).found.errors, "--metaserver-addr"));
+  CHECK(mentions(plan({"--metaserver-addr", "0.0.0.0:1"}).found.errors, "cannot be connected to"));
+  CHECK(mentions(plan({"--peer-links", "smoke"}).found.errors, "auto, shm, tcp or rdma"));
+}
+
+TEST_CASE("an address that other nodes cannot use is a warning, one without a port an error") {
+  const auto near = plan({"--metaserver-addr", "http://h:1"});
+  CHECK(mentions(near.found.warnings, "other nodes cannot reach 127.0.0.1:50055"));
+  const auto told = plan({"--metaserver-addr", "h:1", "--advertise-addr", "node-7:50055"});
+  CHECK(told.found.warnings.empty());
+  CHECK(told.options.advertise_addr == "node-7:50055");
+  CHECK(mentions(plan({"--metaserver-addr", "h:1", "--addr", "10.0.0.1:0"}).found.errors,
+                 "has no port that other nodes could be told"));
 }
 
 TEST_CASE("options that contradict each other are errors") {

@@ -287,7 +287,7 @@ TEST_CASE("parts of odd sizes reach a file of large sectors and come back beside
     fill(other, 0, neighbours, 2);
     REQUIRE(f.fetch("r", which));
     REQUIRE(f.over("r"));
-    CHECK(f.tier->settle(f.id("r")) == 20);
+    CHECK(f.tier->settle(f.id("r")).ssd == 20);
     CHECK(holds(f.in, 3, which, 1));
     CHECK(holds(other, 1, neighbours, 2));
     CHECK(f.numbers.read_failures.value() == 0);

@@ -140,7 +140,7 @@ void announcer::enqueue(told_directory& to, const directory_key& key,
 
 void announcer::pump(std::size_t which) {
   auto& to = directories_[which];
-  if (to.calling || !active(which)) return;
+  if (leaving_ || to.calling || !active(which)) return;
   // While something waits, some of the differences are none. They are looked at all the same when
   // there never is a quiet moment.
   const auto late = clock_.now() - to.compare_at;
@@ -315,7 +315,13 @@ void announcer::describe(std::size_t which, std::chrono::seconds stale_after) {
   });
 }
 
+void announcer::stop_asking() {
+  for (auto& each : directories_)
+    each.link.reset();
+}
+
 void announcer::tick() {
+  if (leaving_) return;
   const auto now = clock_.now();
   for (std::size_t i = 0; i < directories_.size(); ++i)
     if (!directories_[i].asking && now >= directories_[i].heartbeat_at) beat(i);
@@ -323,6 +329,7 @@ void announcer::tick() {
 }
 
 void announcer::say_goodbye(task done) {
+  leaving_ = true;
   auto left = std::make_shared<std::size_t>(directories_.size());
   for (auto& each : directories_) {
     each.link->farewell([this, left, done](result<void> outcome) {

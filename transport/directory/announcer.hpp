@@ -62,8 +62,10 @@ public:
   void tick();
   // The feed has something.
   void drain();
-  // Says goodbye to all; `done` is called when all have answered.
+  // Says goodbye to all, and nothing after that; `done` is called when all have answered.
   void say_goodbye(task done);
+  // Ends all calls. REQUIRES: the owner calls nothing any more.
+  void stop_asking();
 
   // From the first metaserver that answers within `timeout`. `done` is called once, on any thread.
   // Any thread; unavailable when none is up.
@@ -160,7 +162,8 @@ private:
   directory_digest digest_;  // of announced_
   std::vector<residency_event> events_;
   std::deque<walk> walks_;  // the first one is under way
-  bool stepping_ = false;   // its next step is posted
+  bool leaving_ = false;
+  bool stepping_ = false;  // its next step is posted
 
   mutable std::mutex mutex_;     // short: what other threads read
   std::vector<report> reports_;  // GUARDED_BY(mutex_)

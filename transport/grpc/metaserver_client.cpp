@@ -8,6 +8,7 @@
 
 #include "core/limits.hpp"
 #include "transport/grpc/call_set.hpp"
+#include "transport/grpc/node_messages.hpp"
 
 namespace kvd {
 
@@ -20,7 +21,6 @@ constexpr milliseconds short_timeout{2'000};
 constexpr milliseconds bulk_timeout{10'000};
 // A directory that says it is anything else is not ours.
 constexpr std::int64_t stale_seconds_max = 24 * 3600;
-constexpr std::size_t owners_max = 64;
 
 std::chrono::seconds stale_of(std::uint64_t seconds) {
   return std::chrono::seconds(
@@ -36,55 +36,6 @@ void put(google::protobuf::RepeatedPtrField<std::string>* to, std::vector<std::s
 result<void> accepted(std::string_view method, const pegaflow::ResponseStatus& status) {
   if (status.ok()) return {};
   return fail(errc::internal, fmt::format("{} answered ok=false: {}", method, status.message()));
-}
-
-// What does not fit the question is dropped: it comes from outside.
-located_blocks located(const LocateResponse& answer, std::size_t asked) {
-  located_blocks out;
-  out.nodes.assign(answer.nodes().begin(), answer.nodes().end());
-  std::uint64_t from = 0;
-  for (const auto& run : answer.runs()) {
-    if (run.first() < from || run.first() >= asked || run.count() == 0) continue;
-    const auto count = std::min<std::uint64_t>(run.count(), asked - run.first());
-    located_blocks::run found{run.first(), static_cast<std::uint32_t>(count), {}};
-    for (const auto owner : run.owners())
-      if (owner < out.nodes.size() && found.owners.size() < owners_max)
-        found.owners.push_back(owner);
-    if (found.owners.empty()) continue;
-    from = run.first() + count;
-    out.runs.push_back(std::move(found));
-  }
-  return out;
-}
-
-// PegaFlow's answer: a leading run for each node. Cut into runs of equal owners, the node with the
-// longest run first.
-located_blocks located(const pegaflow::QueryPrefixBlocksResponse& answer, const std::string& self,
-                       std::size_t asked) {
-  std::vector<std::pair<std::uint32_t, std::string>> nodes;
-  for (const auto& each : answer.nodes()) {
-    if (each.node() == self || each.prefix_len() == 0) continue;
-    const auto length = std::min<std::uint64_t>(each.prefix_len(), asked);
-    nodes.emplace_back(static_cast<std::uint32_t>(length), each.node());
-  }
-  std::sort(nodes.begin(), nodes.end(), std::greater<>());
-  located_blocks out;
-  std::vector<std::uint32_t> ends;
-  for (auto& [length, node] : nodes) {
-    out.nodes.push_back(std::move(node));
-    ends.push_back(length);
-  }
-  std::uint32_t from = 0;
-  for (auto left = ends.size(); left > 0; --left) {
-    const auto end = ends[left - 1];  // the shortest of those that still hold `from`
-    if (end == from) continue;
-    located_blocks::run found{from, end - from, {}};
-    for (std::uint32_t owner = 0; owner < std::min(left, owners_max); ++owner)
-      found.owners.push_back(owner);
-    out.runs.push_back(std::move(found));
-    from = end;
-  }
-  return out;
 }
 
 class metaserver_client final : public directory_link {
@@ -219,7 +170,7 @@ public:
         },
         [this, asked, until, blocks = std::move(blocks),
          done = std::move(done)](result<LocateResponse> answer) mutable {
-          if (answer) return done(located(*answer, asked));
+          if (answer) return done(read_located(*answer, asked));
           if (answer.error().code != errc::not_configured)
             return done(tl::unexpected(answer.error()));
           pegaflow_.store(true);
@@ -249,7 +200,7 @@ private:
         },
         [this, asked, done = std::move(done)](result<pegaflow::QueryPrefixBlocksResponse> answer) {
           if (!answer) return done(tl::unexpected(answer.error()));
-          done(located(*answer, self_.node, asked));
+          done(read_located(*answer, self_.node, asked));
         });
   }
 

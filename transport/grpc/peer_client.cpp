@@ -1,11 +1,11 @@
 #include "transport/grpc/peer_client.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "peer.grpc.pb.h"
 
 #include "transport/grpc/call_set.hpp"
+#include "transport/grpc/node_messages.hpp"
 
 namespace kvd {
 
@@ -14,37 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds hello_timeout{2'000};
-
-// The answer of a node that may be broken: whatever does not add up is refused as a whole.
-result<peer_lock> read_lock(LockResponse&& answer, std::size_t asked) {
-  const auto broken = [](std::string_view why) {
-    return fail(errc::internal, fmt::format("Lock was answered with {}", why));
-  };
-  peer_lock out;
-  out.session = std::move(*answer.mutable_session_id());
-  out.timeout = milliseconds(answer.lock_timeout_ms());
-  out.positions.assign(answer.positions().begin(), answer.positions().end());
-  std::uint64_t next = 0;
-  for (const auto position : out.positions) {
-    if (position < next || position >= asked) return broken("positions out of order");
-    next = std::uint64_t{position} + 1;
-  }
-  if (out.positions.empty() != answer.steps().empty() ||
-      (!out.positions.empty() &&
-       static_cast<std::size_t>(answer.steps_size()) % out.positions.size() != 0)) {
-    return broken("another number of parts than of blocks");
-  }
-  out.units.reserve(static_cast<std::size_t>(answer.steps_size()));
-  std::int64_t unit = 0;
-  for (const auto step : answer.steps()) {
-    constexpr std::int64_t unit_max = std::numeric_limits<std::uint32_t>::max();
-    if (step < -unit_max || step > unit_max) return broken("a place outside of any pool");
-    unit += step;
-    if (unit < 0 || unit > unit_max) return broken("a place outside of any pool");
-    out.units.push_back(static_cast<std::uint32_t>(unit));
-  }
-  return out;
-}
 
 class peer_client final : public peer_calls {
 public:

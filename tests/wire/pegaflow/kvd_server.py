@@ -35,9 +35,11 @@ def eventually(ready, seconds, what):
 class KvdServer:
     """The process, its log and its two addresses."""
 
-    def __init__(self, *flags, pool="64mb", addr="127.0.0.1:0", http="127.0.0.1:0"):
-        self.command = [BINARY, "server", "--addr", addr, "--http-addr", http,
-                        "--pool-size", pool, *flags]
+    def __init__(self, *flags, pool="64mb", addr="127.0.0.1:0", http="127.0.0.1:0", role="server",
+                 prefix=()):
+        self.command = [*prefix, BINARY, role, "--addr", addr, "--http-addr", http, *flags]
+        if role == "server":
+            self.command += ["--pool-size", pool]
         self.lines = []
         self._news = threading.Condition()
         self._process = subprocess.Popen(

@@ -1,0 +1,81 @@
+"""Hosts in network namespaces, joined by a bridge, with servers and metaservers on them."""
+
+import itertools
+import os
+import subprocess
+
+from kvd_server import KvdServer
+
+_serial = itertools.count()
+
+
+def _ip(*words):
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr.strip()} (this needs root)"
+
+
+class Host:
+    """One namespace with one address."""
+
+    def __init__(self, fleet, number):
+        self.name = f"{fleet.name}h{number}"
+        self.outside = f"{fleet.name}v{number}"
+        self.address = f"{fleet.net}.{10 + number}"
+        _ip("netns", "add", self.name)
+        _ip("link", "add", self.outside, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        _ip("link", "set", self.outside, "master", fleet.bridge, "up")
+        _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        for device in ("eth0", "lo"):
+            _ip("-n", self.name, "link", "set", device, "up")
+
+    @property
+    def prefix(self):
+        return ("ip", "netns", "exec", self.name)
+
+    def cut(self):
+        _ip("link", "set", self.outside, "down")
+
+    def join(self):
+        _ip("link", "set", self.outside, "up")
+
+
+class Fleet:
+    """The bridge, its hosts, and the processes on them."""
+
+    def __init__(self):
+        number = next(_serial)
+        # Interface names have 15 characters at most.
+        self.name = f"k{os.getpid() % 100000}x{number}"
+        self.bridge = f"{self.name}b"
+        self.net = f"10.{64 + os.getpid() % 128}.{(os.getpid() // 128 + number) % 256}"
+        self.hosts, self.processes = [], []
+        _ip("link", "add", self.bridge, "type", "bridge")
+        _ip("addr", "add", f"{self.net}.1/24", "dev", self.bridge)
+        _ip("link", "set", self.bridge, "up")
+
+    def host(self):
+        host = Host(self, len(self.hosts))
+        self.hosts.append(host)
+        return host
+
+    def metaserver(self, host, *flags):
+        return self._start(host, 50056, 9092, *flags, role="metaserver")
+
+    def server(self, host, metaservers, *flags, pool="64mb"):
+        meta = ",".join(f"http://{each.grpc_address}" for each in metaservers)
+        return self._start(host, 50055, 9091, "--metaserver-addr", meta, "--peer-links", "tcp",
+                           *flags, pool=pool)
+
+    def _start(self, host, grpc, http, *flags, **options):
+        process = KvdServer(*flags, addr=f"{host.address}:{grpc}", http=f"{host.address}:{http}",
+                            prefix=host.prefix, **options)
+        process.host = host
+        self.processes.append(process)
+        return process.start()
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+        for host in self.hosts:
+            subprocess.run(["ip", "netns", "del", host.name], check=False)
+        subprocess.run(["ip", "link", "del", self.bridge], check=False)
