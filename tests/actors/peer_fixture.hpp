@@ -138,7 +138,7 @@ public:
       for (const auto* each : holders_)
         found.nodes.push_back(each->name);
       for (std::uint32_t i = 0; i < blocks.hashes.size(); ++i) {
-        located_blocks::run run{i, 1, {}};
+        located_run run{i, 1, {}};
         for (std::uint32_t owner = 0; owner < holders_.size(); ++owner) {
           auto& holder = *holders_[owner];
           const bool listed =

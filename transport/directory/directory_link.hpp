@@ -17,6 +17,7 @@
 
 #include "core/clock.hpp"
 #include "core/error.hpp"
+#include "memory/directory.hpp"
 
 namespace kvd {
 
@@ -32,17 +33,6 @@ struct directory_facts {
 struct named_blocks {
   std::string name;
   std::vector<std::string> hashes;
-};
-
-// Who holds what: neighbouring positions with the same owners.
-struct located_blocks {
-  std::vector<std::string> nodes;
-  struct run {
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-    std::vector<std::uint32_t> owners;  // into `nodes`
-  };
-  std::vector<run> runs;
 };
 
 class directory_link {

@@ -24,7 +24,7 @@ located_blocks read_located(const LocateResponse& answer, std::size_t asked) {
   for (const auto& run : answer.runs()) {
     if (run.first() < from || run.first() >= asked || run.count() == 0) continue;
     const auto count = std::min<std::uint64_t>(run.count(), asked - run.first());
-    located_blocks::run found{run.first(), static_cast<std::uint32_t>(count), {}};
+    located_run found{run.first(), static_cast<std::uint32_t>(count), {}};
     for (const auto owner : run.owners())
       if (owner < out.nodes.size() && found.owners.size() < owners_max)
         found.owners.push_back(owner);
@@ -54,7 +54,7 @@ located_blocks read_located(const pegaflow::QueryPrefixBlocksResponse& answer,
   for (auto left = ends.size(); left > 0; --left) {
     const auto end = ends[left - 1];  // the shortest of those that still hold `from`
     if (end == from) continue;
-    located_blocks::run found{from, end - from, {}};
+    located_run found{from, end - from, {}};
     for (std::uint32_t owner = 0; owner < std::min(left, owners_max); ++owner)
       found.owners.push_back(owner);
     out.runs.push_back(std::move(found));

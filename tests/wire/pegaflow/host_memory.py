@@ -15,6 +15,9 @@ def host_wrapper(name, offset, size):
     return b"KVDHOST1" + struct.pack("<QQI", offset, size, len(encoded)) + encoded
 
 
+FILL_BYTES = 64 << 20
+
+
 class HostMemory:
     """One shared-memory object. Closing it unlinks the name."""
 
@@ -32,7 +35,10 @@ class HostMemory:
             self.fill(seed)
 
     def fill(self, seed):
-        self.map[:] = random.Random(repr(seed)).randbytes(self.size)
+        content = random.Random(repr(seed))
+        for start in range(0, self.size, FILL_BYTES):  # more at once is more than it can make
+            end = min(start + FILL_BYTES, self.size)
+            self.map[start:end] = content.randbytes(end - start)
 
     def wrapper(self, offset=0, size=None):
         return host_wrapper(self.name, offset, self.size - offset if size is None else size)
