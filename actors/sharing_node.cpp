@@ -95,6 +95,12 @@ result<void> sharing_node::build() {
       announcer_options{.queue_blocks_max = options.metaserver_queue_depth * blocks_per_command},
       std::move(links), world_.store, *feed_, world_.time, sharing,
       [this](announcer::task task) { registrar_.post(std::move(task)); });
+  announcer_->on_reclaimable([this](scope_id in, const std::vector<std::string>& hashes) {
+    std::vector<const std::string*> names;
+    for (const auto& hash : hashes)
+      names.push_back(&hash);
+    world_.store.hint_reclaimable(in, names);
+  });
   tier_ = std::make_unique<peer_tier>(
       peer_tier_options{},
       peer_tier::parts{

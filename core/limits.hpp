@@ -53,6 +53,8 @@ inline constexpr std::uint32_t slots_per_block_max = 1 << 16;
 inline constexpr std::size_t hashes_per_query_max = 1 << 20;
 inline constexpr std::size_t leases_max = 1 << 16;
 inline constexpr std::chrono::seconds lease_ttl_default{600};
+// Blocks of which a metaserver says that others hold copies enough.
+inline constexpr std::size_t reclaim_hints_max = 1 << 20;
 // Transfers out of this pool that other nodes have under way.
 inline constexpr std::size_t transfer_sessions_max = 1 << 16;
 // Unsealed blocks whose other workers never came; PegaFlow's figure.

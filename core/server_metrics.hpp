@@ -27,6 +27,7 @@ inline constexpr double rpc_seconds[] = {.0005, .001, .002, .005, .01, .02, .05,
 struct store_metrics {
   gauge resident_bytes;         // sealed bytes in RAM
   gauge resident_blocks;        // sealed blocks in RAM
+  gauge reclaimable_blocks;     // hints that others hold copies; some of these blocks are gone
   gauge inflight_bytes;         // bytes of blocks that wait for more slots
   gauge leases;                 // live query leases
   gauge leased_blocks;          // block references that leases hold

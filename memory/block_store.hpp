@@ -206,6 +206,9 @@ public:
   std::string_view policy_name() const noexcept { return policy_->name(); }
   // Bytes of index and policy memory that the sealed and filling blocks use, slots aside.
   std::uint64_t index_bytes() const noexcept;
+  // These blocks have copies on other nodes: they are the first to go, oldest hint first. Blocks
+  // that are not here are left out.
+  void hint_reclaimable(scope_id in, hash_list hashes);
   // Verifies the invariants that can be checked while nobody else is active; empty when they hold.
   std::string check();
 
@@ -244,6 +247,7 @@ private:
   void touch(std::span<const block_index> blocks) noexcept;
 
   enum class leaving : std::uint8_t { pressure, cleanup };
+  block_index next_hinted();
   std::size_t make_room(size_class wanted, int node, std::size_t slots);
   std::size_t make_window(size_class wanted, int node);
   std::size_t evict_batch(std::size_t count, size_class wanted, bool& other_class);
@@ -274,6 +278,7 @@ private:
   mutable std::mutex policy_mutex_;
   std::unique_ptr<eviction_policy> policy_;  // GUARDED_BY(policy_mutex_)
   std::vector<bool> in_policy_;              // GUARDED_BY(policy_mutex_)
+  std::deque<sealed_block> hinted_;          // GUARDED_BY(policy_mutex_), some may have ended
 
   mutable std::mutex scopes_mutex_;                        // taken at registration, not per block
   std::deque<namespace_usage> namespaces_;                 // GUARDED_BY(scopes_mutex_), stable

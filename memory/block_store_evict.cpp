@@ -53,7 +53,40 @@ bool block_store::holds_class(block_index block, size_class wanted) const noexce
   return std::any_of(parts.begin(), parts.end(), has);
 }
 
-// Evicts up to `count` blocks in policy order; stops behind the first that holds no `wanted` slot.
+// Takes the oldest hint out that still means something, and its block out of the policy. REQUIRES:
+// policy_mutex_ is held.
+block_index block_store::next_hinted() {
+  while (!hinted_.empty()) {
+    const auto next = hinted_.front();
+    hinted_.pop_front();
+    metrics_.reclaimable_blocks.set(static_cast<std::int64_t>(hinted_.size()));
+    const auto& record = table_[next.block];
+    const bool may_go = record.generation.load() == next.generation && in_policy_[next.block] &&
+                        record.state.load() == block_state::sealed && record.pins.load() == 0;
+    if (!may_go) continue;  // in use, it is as good as any other
+    policy_->remove(next.block);
+    return next.block;
+  }
+  return no_block;
+}
+
+void block_store::hint_reclaimable(scope_id in, hash_list hashes) {
+  std::vector<sealed_block> found;
+  for (const auto* hash : hashes) {
+    const auto key_hash = table_.hash_of(in, *hash);
+    const std::lock_guard lock(table_.lock_of(key_hash));
+    const auto block = table_.find(key_hash, in, *hash);
+    if (block == no_block || table_[block].state.load() != block_state::sealed) continue;
+    found.push_back({block, table_[block].generation.load()});
+  }
+  const std::lock_guard lock(policy_mutex_);
+  for (const auto& each : found)
+    if (hinted_.size() < limits::reclaim_hints_max) hinted_.push_back(each);
+  metrics_.reclaimable_blocks.set(static_cast<std::int64_t>(hinted_.size()));
+}
+
+// Evicts up to `count` blocks, hinted ones first, then in policy order; stops behind the first that
+// holds no `wanted` slot.
 std::size_t block_store::evict_batch(std::size_t count, size_class wanted, bool& other_class) {
   struct victim {
     block_index block;
@@ -65,7 +98,8 @@ std::size_t block_store::evict_batch(std::size_t count, size_class wanted, bool&
   {
     const std::lock_guard lock(policy_mutex_);
     while (taken < count && !other_class) {
-      const auto block = policy_->evict(may_go);
+      auto block = next_hinted();
+      if (block == no_block) block = policy_->evict(may_go);
       if (block == no_block) break;
       in_policy_[block] = false;
       other_class = !holds_class(block, wanted);

@@ -264,3 +264,27 @@ TEST_CASE("many threads save, look up and evict the same few blocks") {
   CHECK(at.metrics.pinned_bytes.value() == 0);
   CHECK(at.metrics.inflight_bytes.value() == 0);
 }
+
+TEST_CASE("blocks that others hold copies of go first, unless they are in use") {
+  store_fixture at(64 << 10);
+  const auto in = *at.store->open_scope("ns", 0, simple_layout(4096, 1, 1));
+  at.save(in, hashes(0, 16));
+  CHECK(at.hits(in, hashes(0, 16)) == 16);
+  hashes hinted(14, 2);
+  hinted.add(99);  // not here
+  at.store->hint_reclaimable(in, hinted.list());
+  CHECK(at.metrics.reclaimable_blocks.value() == 2);
+  std::vector<block_index> pinned;
+  at.store->pin_prefix(in, hashes(14, 1).list(), pinned);
+  CHECK(at.save(in, hashes(20, 2)) == 2);
+  // 15 went by its hint, 14 is in use; then the least recent of the others.
+  CHECK(at.hits(in, hashes(15, 1)) == 0);
+  CHECK(at.hits(in, hashes(14, 1)) == 1);
+  at.store->unpin(pinned);
+  CHECK(at.metrics.reclaimable_blocks.value() == 0);
+  at.store->hint_reclaimable(in, hashes(14, 1).list());
+  at.store->drop_resident();
+  CHECK(at.save(in, hashes(30, 16)) == 16);
+  CHECK(at.save(in, hashes(50, 1)) == 1);
+  CHECK(at.store->check() == "");
+}

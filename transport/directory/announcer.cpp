@@ -191,8 +191,11 @@ void announcer::send_waiting(std::size_t which) {
     publish();
   };
   if (resident) {
-    to.link->insert(std::move(blocks), [this, over](result<std::vector<std::string>> outcome) {
-      post_([over, outcome = std::move(outcome)] { over(outcome ? nullptr : &outcome.error()); });
+    to.link->insert(std::move(blocks), [this, in, over](result<std::vector<std::string>> outcome) {
+      post_([this, in, over, outcome = std::move(outcome)] {
+        if (outcome && !outcome->empty() && hint_) hint_(in, *outcome);
+        over(outcome ? nullptr : &outcome.error());
+      });
     });
   } else {
     to.link->remove(std::move(blocks), [this, over](result<void> outcome) {

@@ -57,6 +57,10 @@ public:
   announcer(const announcer_options& how, std::vector<std::unique_ptr<directory_link>> links,
             const block_store& store, residency_feed& feed, const clock& time,
             sharing_metrics& metrics, std::function<void(task)> post);
+  // Called, on the owner's thread, with blocks of which others hold copies enough.
+  void on_reclaimable(std::function<void(scope_id, const std::vector<std::string>&)> hint) {
+    hint_ = std::move(hint);
+  }
 
   // Timers: heartbeats, comparisons, what is late.
   void tick();
@@ -156,6 +160,7 @@ private:
   const clock& clock_;
   sharing_metrics& metrics_;
   const std::function<void(task)> post_;
+  std::function<void(scope_id, const std::vector<std::string>&)> hint_;
 
   scope_names names_;
   std::unordered_set<directory_key, key_hash> announced_;

@@ -226,6 +226,20 @@ TEST_CASE("a metaserver that forgot the node hears a heartbeat at once") {
   CHECK(f.known[0].blocks == f.truth());
 }
 
+TEST_CASE("what a metaserver says of copies elsewhere reaches the store") {
+  announcer_fixture f;
+  f.known[0].copies_enough = true;
+  f.start();
+  f.it->on_reclaimable([&](scope_id of, const std::vector<std::string>& all) {
+    CHECK(of == f.in);
+    CHECK(all.size() == 3);
+  });
+  f.pass(1);
+  f.save(f.in, hashes(0, 3));
+  f.pass(1);
+  CHECK(f.known[0].inserts == 1);
+}
+
 TEST_CASE("a farewell is said to every metaserver and ends although one is dead") {
   announcer_fixture f(2);
   f.known[1].id = "another";

@@ -24,6 +24,7 @@ struct fake_directory {
   bool reachable = true;
   bool node_known = false;
   bool full = false;
+  bool copies_enough = false;                            // of everything
   std::set<std::pair<std::string, std::string>> blocks;  // name, hash
   std::size_t largest_call = 0;
   int heartbeats = 0;
@@ -81,7 +82,7 @@ public:
       ++to_.inserts;
       for (const auto& hash : blocks.hashes)
         to_.blocks.emplace(blocks.name, hash);
-      done(std::vector<std::string>{});
+      done(to_.copies_enough ? blocks.hashes : std::vector<std::string>{});
     });
   }
   void remove(named_blocks blocks, directory_done<void> done) override {

@@ -25,6 +25,8 @@ class Host:
         _ip("link", "add", self.outside, "type", "veth", "peer", "name", "eth0", "netns", self.name)
         _ip("link", "set", self.outside, "master", fleet.bridge, "up")
         _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        self.address6 = f"[{fleet.net6}::{10 + number}]"
+        _ip("-n", self.name, "addr", "add", f"{self.address6[1:-1]}/64", "dev", "eth0", "nodad")
         for device in ("eth0", "lo"):
             _ip("-n", self.name, "link", "set", device, "up")
 
@@ -42,15 +44,18 @@ class Host:
 class Fleet:
     """The bridge, its hosts, and the processes on them."""
 
-    def __init__(self):
+    def __init__(self, ipv6=False):
+        self.ipv6 = ipv6
         number = next(_serial)
         # Interface names have 15 characters at most.
         self.name = f"k{os.getpid() % 100000}x{number}"
         self.bridge = f"{self.name}b"
         self.net = f"10.{64 + os.getpid() % 128}.{(os.getpid() // 128 + number) % 256}"
+        self.net6 = f"fd{os.getpid() % 256:02x}:{os.getpid() // 256 % 65536:x}:{number:x}"
         self.hosts, self.processes = [], []
         _ip("link", "add", self.bridge, "type", "bridge")
         _ip("addr", "add", f"{self.net}.1/24", "dev", self.bridge)
+        _ip("addr", "add", f"{self.net6}::1/64", "dev", self.bridge, "nodad")
         _ip("link", "set", self.bridge, "up")
 
     def host(self):
@@ -67,7 +72,8 @@ class Fleet:
                            *flags, pool=pool)
 
     def _start(self, host, grpc, http, *flags, **options):
-        process = KvdServer(*flags, addr=f"{host.address}:{grpc}", http=f"{host.address}:{http}",
+        address = host.address6 if self.ipv6 else host.address
+        process = KvdServer(*flags, addr=f"{address}:{grpc}", http=f"{address}:{http}",
                             prefix=host.prefix, **options)
         process.host = host
         self.processes.append(process)

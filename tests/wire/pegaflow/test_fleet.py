@@ -113,6 +113,60 @@ def test_other_namespaces_and_layouts_are_not_found(three, make_worker):
     assert b.metric("pegaflow_rdma_fetch_bytes_total") == 0
 
 
+def test_a_fleet_speaks_ipv6(make_worker):
+    fleet = Fleet(ipv6=True)
+    try:
+        meta = fleet.metaserver(fleet.host())
+        a, b = fleet.server(fleet.host(), [meta]), fleet.server(fleet.host(), [meta])
+        saver = worker_at(make_worker, a, "saver")
+        keys = hashes(BLOCKS, "six")
+        saver.save(range(BLOCKS), keys)
+        expected = contents(saver, range(BLOCKS))
+        announced(a, BLOCKS)
+        announced(b)
+        check_load(worker_at(make_worker, b, "loader"), keys, expected, BLOCKS)
+    finally:
+        fleet.close()
+
+
+def test_a_server_starts_and_serves_without_its_metaserver(fleet, make_worker):
+    class Nowhere:
+        grpc_address = "192.0.2.1:50056"  # a network that is not there
+
+    begun = time.monotonic()
+    a = fleet.server(fleet.host(), [Nowhere])
+    eventually(lambda: a.http("GET", "/ready")[0] == 200, 30, "readiness")
+    worker = worker_at(make_worker, a, "alone")
+    worker.save(range(4), hashes(4))
+    assert worker.query(hashes(6)).num_hit_blocks == 4
+    assert time.monotonic() - begun < 60
+    sharing = a.get_json("/status")["sharing"]
+    assert not sharing["metaservers"][0]["up"]
+    assert sharing["metaservers"][0]["trouble"]
+    assert a.stop() == 0
+
+
+def test_a_metaserver_behind_a_cut_link_is_found_again_within_seconds(fleet, make_worker):
+    meta = fleet.metaserver(fleet.host(), "--node-stale-secs", str(STALE_SECONDS))
+    a, b = fleet.server(fleet.host(), [meta]), fleet.server(fleet.host(), [meta])
+    announced(a)
+    announced(b)
+    meta.host.cut()
+    saver = worker_at(make_worker, a, "saver")
+    keys = hashes(BLOCKS, "behind")
+    saver.save(range(BLOCKS), keys)
+    expected = contents(saver, range(BLOCKS))
+    loader = worker_at(make_worker, b, "loader")
+    assert loader.query(keys, req_id="cut").num_hit_blocks == 0
+    eventually(lambda: not a.get_json("/status")["sharing"]["metaservers"][0]["up"], 30,
+               "the loss of the metaserver")
+    meta.host.join()
+    announced(a, BLOCKS)
+    announced(b)
+    eventually(lambda: entries(meta) == BLOCKS, MEND_SECONDS, "the announcement")
+    check_load(loader, keys, expected, BLOCKS)
+
+
 def test_a_farewell_takes_a_node_out_at_once(three, make_worker):
     meta, (a, b, _) = three
     worker_at(make_worker, a, "saver").save(range(4), hashes(4))
