@@ -6,6 +6,7 @@
 // SSD owns the life of the SSD tier: which fetches are given up, when it is switched on again.
 // REGISTRAR owns what metaservers are told. PEER owns what is fetched from other nodes, and the age
 // of the locks that they hold here.
+// METASERVER owns upkeep of the directory: sweeps, and forgetting nodes, slice by slice.
 //
 // Senders are gRPC, HTTP and copy threads, so answers travel as `reply` objects inside the messages
 // (they answer themselves when dropped) and no message needs a CAF response. No message carries
@@ -23,6 +24,7 @@
 
 #include "actors/reply.hpp"
 #include "memory/block_store.hpp"
+#include "memory/directory.hpp"
 
 namespace pegaflow {
 class RegisterContextRequest;
@@ -81,6 +83,12 @@ struct instance_gone {
 struct run {
   std::function<void()> task;
 };
+// More of the directory's upkeep is due; METASERVER sends it to itself.
+struct slice {};
+// Forget the nodes that are stale, on an operator's word.
+struct purge_nodes {
+  reply<purged_nodes> answer;
+};
 // No more work comes; the actor ends.
 struct stop {};
 
@@ -108,6 +116,9 @@ using registrar_actor =
 using peer_actor =
     caf::typed_actor<caf::reacts_to<message::tick>, caf::reacts_to<message::run>,
                      caf::reacts_to<message::instance_gone>, caf::reacts_to<message::stop>>;
+using metaserver_actor =
+    caf::typed_actor<caf::reacts_to<message::tick>, caf::reacts_to<message::slice>,
+                     caf::reacts_to<message::purge_nodes>, caf::reacts_to<message::stop>>;
 
 }  // namespace kvd
 
@@ -123,6 +134,8 @@ CAF_ADD_TYPE_ID(kvd, (kvd::message::tick))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::cleanup_memory))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::instance_gone))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::run))
+CAF_ADD_TYPE_ID(kvd, (kvd::message::slice))
+CAF_ADD_TYPE_ID(kvd, (kvd::message::purge_nodes))
 CAF_ADD_TYPE_ID(kvd, (kvd::message::stop))
 CAF_END_TYPE_ID_BLOCK(kvd)
 
@@ -138,4 +151,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::cleanup_memory)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::instance_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::run)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::slice)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::purge_nodes)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(kvd::message::stop)

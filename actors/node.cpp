@@ -10,6 +10,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "actors/metaserver_node.hpp"
 #include "actors/server_node.hpp"
 #include "core/log.hpp"
 
@@ -46,10 +47,11 @@ int open_signals() {
 // What the main thread waits for; it checks the drain and the claim at least this often.
 constexpr int poll_ms = 50;
 
-class server_process {
+class role_process {
 public:
-  server_process(server_node& node, const server_options& options, int signals, int wake)
-      : node_(node), options_(options), signals_(signals), wake_(wake) {}
+  // `server` is null when this process has no such role: then there is nothing to drain.
+  role_process(server_node* server, std::chrono::seconds drain_timeout, int signals, int wake)
+      : server_(server), drain_timeout_(drain_timeout), signals_(signals), wake_(wake) {}
 
   int run() {
     while (true) {
@@ -58,13 +60,15 @@ public:
           log::warn("node", "asked to stop a second time: ending now");
           std::_Exit(EXIT_FAILURE);
         }
+        if (server_ == nullptr) return EXIT_SUCCESS;
         begin_drain();
       }
-      if (auto failed = node_.claim_failure()) {
+      if (server_ == nullptr) continue;
+      if (auto failed = server_->claim_failure()) {
         log::error("node", "the pool could not be claimed: {}", failed->detail);
         return EXIT_FAILURE;
       }
-      if (draining_ && (node_.drained() || clock_.now() > deadline_)) return finish();
+      if (draining_ && (server_->drained() || clock_.now() > deadline_)) return finish();
     }
   }
 
@@ -88,19 +92,19 @@ private:
 
   void begin_drain() {
     draining_ = true;
-    deadline_ = clock_.now() + options_.drain_timeout;
+    deadline_ = clock_.now() + drain_timeout_;
     log::info("node", "draining: new work is refused, loads have {} s to end",
-              options_.drain_timeout.count());
-    node_.begin_drain();
+              drain_timeout_.count());
+    server_->begin_drain();
   }
 
   int finish() const {
-    if (!node_.drained()) log::warn("node", "the drain deadline passed: what still runs is cut");
+    if (!server_->drained()) log::warn("node", "the drain deadline passed: what still runs is cut");
     return EXIT_SUCCESS;
   }
 
-  server_node& node_;
-  const server_options& options_;
+  server_node* server_;
+  std::chrono::seconds drain_timeout_;
   int signals_;
   int wake_;
   system_clock clock_;
@@ -117,8 +121,8 @@ void keep_freed_memory() {
 
 }  // namespace
 
-int run_server(const server_options& options) {
-  log::set_level(options.log_level);
+int run_process(const process_roles& roles) {
+  log::set_level(roles.server != nullptr ? roles.server->log_level : roles.metaserver->log_level);
   keep_freed_memory();
   const descriptor signals(open_signals());
   const descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -126,17 +130,32 @@ int run_server(const server_options& options) {
     log::error("node", "cannot wait for signals: {}", std::strerror(errno));
     return EXIT_FAILURE;
   }
-  const auto on_shutdown = [fd = wake.get()] {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(fd, &one, sizeof one);
-  };
-  auto node = server_node::create(options, on_shutdown);
-  if (!node) {
-    log::error("node", "{}", node.error().detail);
-    return EXIT_FAILURE;
+  std::unique_ptr<metaserver_node> metaserver;
+  if (roles.metaserver != nullptr) {
+    auto made = metaserver_node::create(*roles.metaserver);
+    if (!made) {
+      log::error("node", "{}", made.error().detail);
+      return EXIT_FAILURE;
+    }
+    metaserver = std::move(*made);
   }
-  const int status = server_process(**node, options, signals.get(), wake.get()).run();
-  node->reset();
+  std::unique_ptr<server_node> server;
+  std::chrono::seconds drain_timeout{0};
+  if (roles.server != nullptr) {
+    drain_timeout = roles.server->drain_timeout;
+    auto made = server_node::create(*roles.server, [fd = wake.get()] {
+      const std::uint64_t one = 1;
+      [[maybe_unused]] const auto written = ::write(fd, &one, sizeof one);
+    });
+    if (!made) {
+      log::error("node", "{}", made.error().detail);
+      return EXIT_FAILURE;
+    }
+    server = std::move(*made);
+  }
+  const int status = role_process(server.get(), drain_timeout, signals.get(), wake.get()).run();
+  server.reset();
+  metaserver.reset();
   log::info("node", "stopped");
   return status;
 }

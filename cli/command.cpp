@@ -13,6 +13,7 @@
 #include "cli/bench_ssd.hpp"
 #include "cli/bench_trace.hpp"
 #include "cli/fsck.hpp"
+#include "cli/metaserver.hpp"
 #include "cli/run.hpp"
 #include "cli/server.hpp"
 #include "cli/status.hpp"
@@ -28,7 +29,8 @@ int print_help(command_line rest);
 
 constexpr command commands[] = {
     {"server", "keep KV-cache blocks for the engines on this host", server, server_help},
-    {"run", "several roles in one process: kvd run --roles server", run, run_help},
+    {"metaserver", "who holds which block, for all nodes", metaserver, metaserver_help},
+    {"run", "several roles in one process: kvd run --roles server,metaserver", run, run_help},
     {"version", "version, commit and wire versions; --json", version, nullptr},
     {"help", "what a command does: kvd help server", print_help, nullptr},
     {"status", "what a running server holds and does", status, nullptr},
@@ -39,7 +41,6 @@ constexpr command commands[] = {
     {"bench trace", "replay a trace as engines, every loaded byte checked", bench_trace, nullptr},
     {"fsck", "check the files of the SSD tier", fsck_command, nullptr},
     {"bench ssd", "reads and writes of the SSD tier, beside fio", bench_ssd, nullptr},
-    {"metaserver", "who owns which block, for all nodes", nullptr, nullptr},
     {"coordinator", "fleet membership, quotas and pins", nullptr, nullptr},
     {"serve-batch", "batch and live inference over the same pool", nullptr, nullptr},
     {"router", "route requests to prefill and decode engines", nullptr, nullptr},

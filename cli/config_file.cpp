@@ -101,6 +101,12 @@ void read_section(std::span<const option> table, const std::string& path,
   }
 }
 
+// One file may hold the options of several roles; each reads its own section.
+bool is_landed(std::string_view section) {
+  return std::find(std::begin(landed_roles), std::end(landed_roles), section) !=
+         std::end(landed_roles);
+}
+
 void refuse_section(const std::string& path, const std::string& name, const toml::value& value,
                     std::vector<located>& errors) {
   const auto line = value.location().line();
@@ -109,10 +115,11 @@ void refuse_section(const std::string& path, const std::string& name, const toml
     why = "stands outside a section; put it under [server]";
   } else if (std::find(std::begin(later_roles), std::end(later_roles), name) !=
              std::end(later_roles)) {
-    why = "this role has not landed in this version; known sections: [server]";
+    why = fmt::format("this role has not landed in this version; known sections: [{}]",
+                      fmt::join(landed_roles, "], ["));
   } else {
-    why = fmt::format("no role has this name{}; known sections: [server]",
-                      did_you_mean(name, landed_roles, "[", "]"));
+    why = fmt::format("no role has this name{}; known sections: [{}]",
+                      did_you_mean(name, landed_roles, "[", "]"), fmt::join(landed_roles, "], ["));
   }
   errors.push_back({line, fmt::format("{}:{}: {} {}: {}", path, line,
                                       value.is_table() ? "section" : "key", in_quotes(name), why)});
@@ -187,7 +194,7 @@ std::vector<setting> settings_from_file(std::span<const option> table, std::stri
     for (const auto& [name, value] : root.as_table()) {
       if (name == role && value.is_table()) {
         read_section(table, path, value, out, errors);
-      } else {
+      } else if (!value.is_table() || !is_landed(name)) {
         refuse_section(path, name, value, errors);
       }
     }

@@ -6,8 +6,7 @@
 
 namespace kvd {
 
-inline constexpr std::string_view landed_roles[] = {"server"};
-inline constexpr std::string_view later_roles[] = {"metaserver", "coordinator", "serve-batch",
-                                                   "router"};
+inline constexpr std::string_view landed_roles[] = {"server", "metaserver"};
+inline constexpr std::string_view later_roles[] = {"coordinator", "serve-batch", "router"};
 
 }  // namespace kvd

@@ -1,17 +1,14 @@
 #include "cli/server.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include "actors/node.hpp"
 #include "cli/command.hpp"
-#include "cli/run.hpp"
+#include "cli/role_plan.hpp"
 #include "cli/server_options.hpp"
 #include "core/address.hpp"
 #include "core/limits.hpp"
@@ -20,52 +17,6 @@
 namespace kvd {
 
 namespace {
-
-// A token is one header line; more is some other file.
-constexpr std::size_t token_bytes_max = 4096;
-
-// The file that --config or KVD_CONFIG names, flag first.
-void add_file_settings(std::span<const option> table, const file_reader& read,
-                       std::vector<setting>& settings, findings& found) {
-  const setting* chosen = nullptr;
-  for (const auto& s : settings) {
-    if (s.name != "config" || s.values.size() != 1) continue;
-    if (chosen == nullptr || s.layer > chosen->layer) chosen = &s;
-  }
-  if (chosen == nullptr) return;
-  const auto path = chosen->values.front();
-  const auto file = read(path);
-  if (!file) {
-    found.errors.push_back(fmt::format("{}: {}", chosen->source, file.error().detail));
-    return;
-  }
-  auto more = settings_from_file(table, "server", path, file->text, found);
-  std::move(more.begin(), more.end(), std::back_inserter(settings));
-}
-
-void read_token(const effective_option& where, const file_reader& read, server_options& out,
-                findings& found) {
-  if (where.text.empty()) return;
-  const auto file = read(where.text);
-  if (!file) {
-    found.errors.push_back(fmt::format("{}: {}", where.source, file.error().detail));
-    return;
-  }
-  const auto token = trimmed(file->text);
-  const bool printable =
-      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (token.empty() || token.size() > token_bytes_max || !printable) {
-    found.errors.push_back(
-        fmt::format("{}: {}: must hold one token of 1 to {} printable characters without blanks",
-                    where.source, in_quotes(where.text), token_bytes_max));
-    return;
-  }
-  if (file->world_readable) {
-    found.warnings.push_back(fmt::format("{}: {}: every user can read this token; chmod 600 it",
-                                         where.source, in_quotes(where.text)));
-  }
-  out.admin_token = token;
-}
 
 void check_eviction(const resolution& v, findings& found) {
   const auto& policy = v.at("eviction-policy");
@@ -83,18 +34,6 @@ void check_memory(const resolution& v, findings& found) {
     found.errors.push_back(fmt::format("{}: {} is more than the whole pool, {} ({})", hint.source,
                                        hint.text, v.at("pool-size").text,
                                        v.at("pool-size").source));
-  }
-}
-
-void check_addresses(const resolution& v, findings& found) {
-  const auto& grpc = v.at("addr");
-  const auto& http = v.at("http-addr");
-  const auto a = parse_address(grpc.text);
-  const auto b = parse_address(http.text);
-  if (!a || !b || a->port == 0 || a->port != b->port) return;
-  if (a->host == b->host || a->is_unspecified() || b->is_unspecified()) {
-    found.errors.push_back(fmt::format("{}: {} needs the port of {} {}; give them two ports",
-                                       http.source, http.text, grpc.source, grpc.text));
   }
 }
 
@@ -157,39 +96,6 @@ void round_pool(const resolution& v, server_options& out, findings& found) {
   }
 }
 
-std::string shown_value(const effective_option& option, const server_plan& plan) {
-  if (option.spec->name == "admin-token-file" && !plan.options.admin_token.empty()) {
-    return option.text + " (set)";
-  }
-  if (!option.text.empty()) return option.text;
-  return "-";
-}
-
-// For GET /config: {"pool-size":{"value":"30gb","bytes":32212254720,"source":"default"},...}.
-std::string effective_json(const server_plan& plan) {
-  boost::json::object out;
-  for (const auto& option : plan.values.all()) {
-    boost::json::object row{{"value", option.text}, {"source", option.source}};
-    if (option.spec->kind == option_kind::size) {
-      row["bytes"] = *std::get_if<std::uint64_t>(&option.value);
-    }
-    out[option.spec->name] = std::move(row);
-  }
-  return boost::json::serialize(out);
-}
-
-void print_findings(const findings& found) {
-  for (const auto& text : found.warnings)
-    fmt::print(stderr, "warning: {}\n", text);
-  for (const auto& text : found.errors)
-    fmt::print(stderr, "error: {}\n", text);
-  if (!found.errors.empty()) {
-    fmt::print(stderr,
-               "kvd: {} error{}; nothing was started. `kvd server --help` lists the options.\n",
-               found.errors.size(), found.errors.size() == 1 ? "" : "s");
-  }
-}
-
 }  // namespace
 
 server_plan plan_server(std::span<const std::string> arguments,
@@ -200,48 +106,34 @@ server_plan plan_server(std::span<const std::string> arguments,
   auto settings = settings_from_arguments(table, arguments, found);
   auto more = settings_from_environment(table, environment, found);
   std::move(more.begin(), more.end(), std::back_inserter(settings));
-  add_file_settings(table, read, settings, found);
+  add_file_settings(table, "server", read, settings, found);
 
   auto values = resolve(table, settings, found);
   auto options = fill_server_options(values);
-  read_token(values.at("admin-token-file"), read, options, found);
+  options.admin_token = read_token(values.at("admin-token-file"), read, found);
   round_pool(values, options, found);
   check_memory(values, found);
   check_sharing(values, found);
   check_eviction(values, found);
-  check_addresses(values, found);
+  check_ports(values.at("addr"), values.at("http-addr"), found);
   warn_of_combinations(values, settings, found);
   server_plan plan{std::move(options), std::move(values), std::move(found)};
-  plan.options.effective_json = effective_json(plan);
+  plan.options.effective_json = effective_json(plan.values);
   return plan;
 }
 
 std::string describe_effective(const server_plan& plan) {
-  std::vector<std::array<std::string, 3>> lines{{"option", "value", "source"}};
-  for (const auto& option : plan.values.all()) {
-    if (option.spec->name == "check-config") continue;
-    lines.push_back({std::string(option.spec->name), shown_value(option, plan), option.source});
-  }
-  std::array<std::size_t, 2> widths{};
-  for (const auto& line : lines) {
-    for (std::size_t i = 0; i < widths.size(); ++i)
-      widths[i] = std::max(widths[i], line[i].size());
-  }
-  std::string out;
-  for (const auto& line : lines) {
-    out += fmt::format("{:<{}}  {:<{}}  {}\n", line[0], widths[0], line[1], widths[1], line[2]);
-  }
-  return out;
+  return describe_values(plan.values, !plan.options.admin_token.empty());
 }
 
 int start_server(const server_plan& plan) {
-  print_findings(plan.found);
+  print_findings(plan.found, "server");
   if (!plan.found.errors.empty()) return exit_usage;
   if (plan.values.get<bool>("check-config")) {
     fmt::print("{}", describe_effective(plan));
     return 0;
   }
-  return run_roles(plan.options);
+  return run_process({.server = &plan.options});
 }
 
 int server(std::span<const std::string> arguments) {

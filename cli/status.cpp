@@ -32,6 +32,11 @@ const option status_options[] = {
      .value = "HOST:PORT",
      .group = "Server",
      .help = "HTTP address of the server (its --http-addr)."},
+    {.name = "metaserver",
+     .value = "[HOST:PORT]",
+     .group = "Server",
+     .help = "A metaserver instead: nodes, entries and ages. Without a value its default, "
+             "127.0.0.1:9092."},
     {.name = "json",
      .kind = option_kind::flag,
      .fallback = "false",
@@ -219,13 +224,37 @@ void add_sharing(std::string& out, const json::object& top) {
   add_list(out, sharing->get_object(), "peers");
 }
 
-void add_head(std::string& out, const json::object& top) {
+void add_head(std::string& out, const json::object& top, std::string_view id_key) {
   const auto text = [&top](std::string_view key) {
     const auto* value = find(top, key);
     return value == nullptr ? std::string("?") : scalar(key, *value);
   };
-  out += fmt::format("kvd {}  state {}  up {}  boot {}\n", text("version"), text("state"),
-                     text("uptime_seconds"), text("boot_id"));
+  out += fmt::format("kvd {}  state {}  up {}  {} {}\n", text("version"), text("state"),
+                     text("uptime_seconds"), id_key.substr(0, id_key.find('_')), text(id_key));
+}
+
+bool is_metaserver(const json::object& top) {
+  const auto* role = find(top, "role");
+  return role != nullptr && role->is_string() && role->get_string() == "metaserver";
+}
+
+std::string describe_metaserver(const json::object& top) {
+  std::string out;
+  add_head(out, top, "directory_id");
+  add_section(out, top, "directory");
+  add_section(out, top, "sweeps");
+  add_list(out, top, "nodes");
+  return out;
+}
+
+// The option may come without a value, which the tables do not know.
+std::vector<std::string> with_metaserver_value(std::span<const std::string> args) {
+  std::vector<std::string> out(args.begin(), args.end());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const bool bare = i + 1 == out.size() || out[i + 1].starts_with("-");
+    if (out[i] == "--metaserver" && bare) out[i] = "--metaserver=127.0.0.1:9092";
+  }
+  return out;
 }
 
 }  // namespace
@@ -236,8 +265,9 @@ result<std::string> describe_status(std::string_view body) {
   if (code) return fail(errc::io, fmt::format("the status is no JSON: {}", code.message()));
   if (!parsed.is_object()) return fail(errc::io, "the status is no JSON object");
   const auto& top = parsed.get_object();
+  if (is_metaserver(top)) return describe_metaserver(top);
   std::string out;
-  add_head(out, top);
+  add_head(out, top, "boot_id");
   add_pool(out, top);
   add_section(out, top, "store");
   add_hit_rate(out, top);
@@ -252,16 +282,19 @@ result<std::string> describe_status(std::string_view body) {
 
 int status(std::span<const std::string> args) {
   try {
-    const auto given = parse_bench_options(status_command, status_purpose, status_options, args);
+    const auto given = parse_bench_options(status_command, status_purpose, status_options,
+                                           with_metaserver_value(args));
     if (!given.values) return given.status;
-    const auto& address = given.values->get<std::string>("http");
+    const bool metaserver = given.values->given("metaserver");
+    const auto& address = given.values->get<std::string>(metaserver ? "metaserver" : "http");
     const system_clock time;
     const auto answer = http::get(address, "/status", time, status_timeout);
     if (!answer) {
       fmt::print(stderr,
-                 "kvd status: {}\nIs the server running, and is {} its --http-addr? "
-                 "Say `kvd status --http HOST:PORT`.\n",
-                 answer.error().detail, address);
+                 "kvd status: {}\nIs the {} running, and is {} its --http-addr? "
+                 "Say `kvd status --{} HOST:PORT`.\n",
+                 answer.error().detail, metaserver ? "metaserver" : "server", address,
+                 metaserver ? "metaserver" : "http");
       return bench_failed;
     }
     if (answer->status != 200) {

@@ -39,7 +39,7 @@ TEST_CASE("what names no command, or one that has not landed, ends with status 2
                                                                  {"bench"},
                                                                  {"bench", "polcy"},
                                                                  {"bench", "--help"},
-                                                                 {"metaserver"},
+                                                                 {"router"},
                                                                  {"help", "router"},
                                                                  {"help", "nothing"},
                                                                  {"version", "--jsn"},
@@ -56,6 +56,11 @@ TEST_CASE("run takes the options of its roles beside --roles") {
   CHECK(run_words({"run", "--roles", "server", "--pool-size", "1gb", "--check-config"}) == 0);
   CHECK(run_words({"run", "--check-config"}) == 0);
   CHECK(run_words({"run", "--check-config", "--roles=server", "--pool-size", "-1"}) == exit_usage);
+  CHECK(run_words({"run", "--check-config", "--roles=metaserver", "--ttl-minutes=5"}) == 0);
+  CHECK(run_words({"run", "--check-config", "--roles=server,metaserver", "--max-entries", "1000",
+                   "--pool-size", "1gb", "--metaserver.addr", "[::1]:0"}) == 0);
+  CHECK(run_words({"run", "--check-config", "--roles=server,metaserver", "--addr", "h:1"}) ==
+        exit_usage);
 }
 
 TEST_CASE("every command has a name of one or two words and a summary") {

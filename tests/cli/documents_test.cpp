@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "cli/config_file.hpp"
+#include "cli/metaserver_options.hpp"
 #include "cli/server_options.hpp"
 
 namespace kvd {
@@ -34,13 +35,12 @@ std::string uncommented(const std::string& text) {
   return out;
 }
 
-TEST_CASE("the commented example holds every option once, with its default, and nothing else") {
-  const auto table = server_option_table();
-  const auto text = read_document("configs/server.toml");
+void check_example(std::span<const option> table, const std::string& role) {
+  const auto path = role + ".toml";
+  const auto text = read_document("configs/" + path);
   findings found;
-  CHECK(settings_from_file(table, "server", "server.toml", text, found).empty());
-  const auto settings =
-      settings_from_file(table, "server", "server.toml", uncommented(text), found);
+  CHECK(settings_from_file(table, role, path, text, found).empty());
+  const auto settings = settings_from_file(table, role, path, uncommented(text), found);
   CHECK(found.errors == std::vector<std::string>{});
 
   std::set<std::string> seen;
@@ -61,9 +61,9 @@ TEST_CASE("the commented example holds every option once, with its default, and 
   }
 }
 
-TEST_CASE("the page about configuration has a row for every option with its names and default") {
-  const auto text = read_document("docs/configuration.md");
-  for (const auto& spec : server_option_table()) {
+void check_page(std::span<const option> table, const std::string& path) {
+  const auto text = read_document(path);
+  for (const auto& spec : table) {
     CAPTURE(spec.name);
     const auto flag = "\n| `--" + std::string(spec.name);
     auto at = text.find(flag + '`');
@@ -77,6 +77,16 @@ TEST_CASE("the page about configuration has a row for every option with its name
     }
     if (!spec.refused.empty()) CHECK(row.find("refused") != std::string::npos);
   }
+}
+
+TEST_CASE("the commented example holds every option once, with its default, and nothing else") {
+  check_example(server_option_table(), "server");
+  check_example(metaserver_option_table(), "metaserver");
+}
+
+TEST_CASE("the page about configuration has a row for every option with its names and default") {
+  check_page(server_option_table(), "docs/configuration.md");
+  check_page(metaserver_option_table(), "docs/metaserver.md");
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ TEST_CASE("RUST_LOG gives its first plain level, and what it says to others is i
 TEST_CASE("all mistakes of all layers are reported at once, each by its source") {
   const fake_files files{{{"k.toml",
                            {"[server]\npool-size = '-5'\nlog-levle = 'info'\n"
-                            "[sever]\n[metaserver]\n",
+                            "[sever]\n[router]\n[metaserver]\n",
                             false}}}};
   const auto p = plan({"--pool-szie", "30gb", "--addr", "localhost", "--config", "k.toml", "stray",
                        "--no-blockwise-aloc", "--copy-threads"},
@@ -217,7 +217,7 @@ TEST_CASE("all mistakes of all layers are reported at once, each by its source")
   CHECK(mentions(e, "k.toml:2 pool-size: '-5' is negative; limits 4kb to 2tb"));
   CHECK(mentions(e, "k.toml:3: key 'log-levle': no option has this name; did you mean log-level?"));
   CHECK(mentions(e, "k.toml:4: section 'sever': no role has this name; did you mean [server]?"));
-  CHECK(mentions(e, "k.toml:5: section 'metaserver': this role has not landed"));
+  CHECK(mentions(e, "k.toml:5: section 'router': this role has not landed"));
   CHECK(e.size() == 10);
   CHECK(start_server(p) == 2);
 }

@@ -123,7 +123,7 @@ TEST_CASE("a file's mistakes are named by line, in order") {
               "f.toml:6 size: is a local_date, which this option does not take",
               "f.toml:7: key 'deep': no option has this name",
               "f.toml:9: section 'serverr': no role has this name; did you mean [server]?; "
-              "known sections: [server]"});
+              "known sections: [server], [metaserver]"});
 }
 
 TEST_CASE("what is no TOML is one error with its line") {

@@ -35,7 +35,7 @@ TEST_CASE_FIXTURE(directory_fixture, "blocks live for as long as their owner con
   CHECK(store.usage().owners > 4900);
 }
 
-TEST_CASE_FIXTURE(directory_fixture, "after a restart a node's blocks are back by replacing") {
+TEST_CASE_FIXTURE(directory_fixture, "9: after a restart a node's blocks are back by replacing") {
   // A metaserver that starts is empty, and says so by another id.
   const auto a = alive(1);
   const auto all = hashes(0, 3000);

@@ -16,7 +16,7 @@ TEST_CASE_FIXTURE(directory_fixture, "a node's prefix is its leading hashes with
   CHECK(prefixes(hashes(10, 5)).empty());
 }
 
-TEST_CASE_FIXTURE(directory_fixture, "the same hash in two namespaces is two blocks") {
+TEST_CASE_FIXTURE(directory_fixture, "32: the same hash in two namespaces is two blocks") {
   REQUIRE(store.insert(alive(1), "tenant-a", hashes(0, 4)));
   CHECK(prefixes(hashes(0, 4), "tenant-a").size() == 1);
   CHECK(prefixes(hashes(0, 4), "tenant-b").empty());
@@ -46,7 +46,7 @@ TEST_CASE_FIXTURE(directory_fixture, "who is unknown or another run is told so")
   }
 }
 
-TEST_CASE_FIXTURE(directory_fixture, "a dead node's blocks are hidden after the stale time") {
+TEST_CASE_FIXTURE(directory_fixture, "7: a dead node's blocks are hidden after the stale time") {
   const auto a = alive(1);
   REQUIRE(store.insert(a, "ns", hashes(0, 4)));
   time.advance(seconds(30));
@@ -58,6 +58,15 @@ TEST_CASE_FIXTURE(directory_fixture, "a dead node's blocks are hidden after the 
   // It was only slow: its next sign of life brings everything back.
   REQUIRE(store.heartbeat(a));
   CHECK(prefixes(hashes(0, 4)) == std::map<int, std::uint32_t>{{1, 4}});
+}
+
+TEST_CASE_FIXTURE(directory_fixture, "11: every call of a node is a sign of life") {
+  const auto a = alive(1);
+  for (int i = 0; i < 10; ++i) {
+    time.advance(seconds(20));
+    REQUIRE(store.insert(a, "ns", hashes(10 * i, 10)));
+  }
+  CHECK(prefixes(hashes(0, 100)).at(1) == 100);
 }
 
 TEST_CASE_FIXTURE(directory_fixture, "a node's next run takes over once the first one is stale") {
@@ -78,7 +87,7 @@ TEST_CASE_FIXTURE(directory_fixture, "a node's next run takes over once the firs
   CHECK(prefixes(hashes(0, 4)) == std::map<int, std::uint32_t>{{1, 2}});
 }
 
-TEST_CASE_FIXTURE(directory_fixture, "a farewell hides a node's blocks at once") {
+TEST_CASE_FIXTURE(directory_fixture, "7: a farewell hides a node's blocks at once") {
   const auto a = alive(1);
   REQUIRE(store.insert(a, "ns", hashes(0, 5000)));
   CHECK(*store.unregister(a) == 5000);
@@ -95,7 +104,8 @@ TEST_CASE_FIXTURE(directory_fixture, "a farewell hides a node's blocks at once")
   CHECK(prefixes(hashes(0, 4)) == std::map<int, std::uint32_t>{{1, 2}});
 }
 
-TEST_CASE_FIXTURE(directory_fixture, "removing a node goes in slices and touches no other node") {
+TEST_CASE_FIXTURE(directory_fixture,
+                  "12: removing a node goes in slices and touches no other node") {
   const auto a = alive(1);
   const auto b = alive(2);
   REQUIRE(store.insert(a, "ns", hashes(0, 20'000)));
@@ -184,7 +194,8 @@ TEST_CASE_FIXTURE(directory_fixture, "a sweep forgets a node that was silent for
   CHECK(store.insert(a, "ns", hashes(0, 1)).error().detail == "unknown node");
 }
 
-TEST_CASE_FIXTURE(directory_fixture, "a full directory refuses, keeps what it has, and says so") {
+TEST_CASE_FIXTURE(directory_fixture,
+                  "41: a full directory refuses, keeps what it has, and says so") {
   directory_store small({.owners_max = 1000, .id = "d"}, time);
   const auto a = node(1);
   REQUIRE(small.heartbeat(a));
