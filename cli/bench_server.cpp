@@ -115,6 +115,10 @@ struct child_server::process {
 
 child_server::child_server(std::unique_ptr<process> running) : process_(std::move(running)) {}
 
+long child_server::pid() const noexcept {
+  return process_->pid;
+}
+
 namespace {
 
 // Runs between fork and exec: async-signal-safe calls only.
@@ -130,7 +134,7 @@ namespace {
 // The child's pid and the end of the pipe that its log comes out of.
 result<std::pair<pid_t, int>> launch(const child_options& options) {
   const std::string path = options.executable.empty() ? "/proc/self/exe" : options.executable;
-  std::vector<std::string> words{path,          "server",      "--addr",
+  std::vector<std::string> words{path,          options.role,  "--addr",
                                  "127.0.0.1:0", "--http-addr", "127.0.0.1:0"};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   std::vector<char*> arguments;
@@ -148,7 +152,8 @@ result<std::pair<pid_t, int>> launch(const child_options& options) {
   ::close(ends[1]);
   if (pid < 0) {
     ::close(ends[0]);
-    return fail(errc::io, fmt::format("starting {} server: {}", path, std::strerror(code)));
+    return fail(errc::io,
+                fmt::format("starting {} {}: {}", path, options.role, std::strerror(code)));
   }
   return std::pair{pid, ends[0]};
 }

@@ -30,10 +30,12 @@ std::vector<std::string> server_flags(std::uint64_t pool_bytes, const std::strin
 
 struct child_options {
   std::string executable;              // empty: this one
-  std::vector<std::string> arguments;  // behind `server`; the addresses are added
+  std::vector<std::string> arguments;  // behind the role; the addresses are added
+  std::string role = "server";
 };
 
-// A `kvd server` that lives as long as this object, or as this process if that is killed.
+// A `kvd server`, or another role, that lives as long as this object, or as this process if that is
+// killed.
 class child_server {
 public:
   // Returns once the server is ready. errc::unavailable quotes the last lines that the server
@@ -46,6 +48,7 @@ public:
   child_server& operator=(const child_server&) = delete;
 
   const server_addresses& addresses() const noexcept { return addresses_; }
+  long pid() const noexcept;
 
 private:
   struct process;
