@@ -22,8 +22,10 @@ constexpr std::uint64_t wake_tag = std::uint64_t{1} << 32;
 constexpr std::uint64_t nop_tag = wake_tag + 1;
 // A caller that answers each refusal with the same request again must not keep poll() forever.
 constexpr std::size_t refusals_max = 4096;
-// An operation more costs somewhat less than looking up the pages of so many bytes.
-constexpr std::uint64_t split_from = 256 << 10;
+// An operation more costs somewhat less than looking up the pages of so many bytes; a piece costs
+// as much as so many bytes of pages.
+constexpr std::uint64_t split_from = 1 << 20;
+constexpr std::uint64_t piece_worth = 128 << 10;
 // Newer than the headers of the oldest liburing that kvd builds on.
 constexpr std::uint8_t op_readv_fixed = 60;
 constexpr std::uint8_t op_writev_fixed = 61;
@@ -254,14 +256,14 @@ bool uring_file::joins(const run& last, const io_piece& piece,
 std::size_t uring_file::split(const file_io& io) noexcept {
   const run whole{io.pieces, 0, {}};
   std::size_t count = 0;
-  std::uint64_t fixed_bytes = 0;
+  std::uint64_t saved = 0;  // bytes whose pages need no look-up
   for (std::size_t i = 0; i < io.pieces.size() && buffers_.count() > 0; ++i) {
     const auto& piece = io.pieces[i];
     if (piece.bytes == 0) continue;  // an operation of nothing would look like the end of the file
     const auto buffer = buffers_.holding(piece.at, piece.bytes);
     if (count == 0 || !joins(runs_[count - 1], piece, buffer)) {
       if (count == runs_max || count == depth_) {
-        fixed_bytes = 0;
+        saved = 0;
         break;
       }
       runs_[count++] = {io.pieces.subspan(i, 0), 0, buffer};
@@ -269,10 +271,10 @@ std::size_t uring_file::split(const file_io& io) noexcept {
     auto& last = runs_[count - 1];
     last.pieces = {last.pieces.data(), &piece + 1};
     last.bytes += piece.bytes;
-    if (buffer) fixed_bytes += piece.bytes;
+    if (buffer) saved += piece.bytes + piece_worth;
   }
-  const bool pays = file_.direct && fixed_bytes >= split_from * (count - 1);
-  if (fixed_bytes > 0 && (count == 1 || pays)) return count;
+  const bool pays = file_.direct && saved >= split_from * (count - 1);
+  if (saved > 0 && (count == 1 || pays)) return count;
   runs_[0] = whole;
   return 1;
 }

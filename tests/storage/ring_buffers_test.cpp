@@ -124,6 +124,7 @@ TEST_CASE("what is small, unregistered or across two buffers moves as one plain 
   if (!f.possible()) return;
   const auto header = f.piece(2500, 1);
   CHECK(f.round_trip({header, f.piece(0, 8)}) == operations{2, 0});
+  CHECK(f.round_trip({header, f.piece(0, 128)}) == operations{2, 0});
   CHECK(f.round_trip({header, f.piece(2600, 256)}) == operations{2, 0});
   CHECK(f.round_trip({header, f.piece(900, 250)}) == operations{2, 0});
   CHECK(f.round_trip({header, f.piece(1900, 250)}) == operations{2, 0});
@@ -141,7 +142,7 @@ TEST_CASE("without vectored fixed operations each large piece is one of its own"
   const auto header = f.piece(2500, 1);
   CHECK(f.round_trip({header, f.piece(0, 256)}) == operations{4, 2});
   CHECK(f.round_trip({header, f.piece(0, 100), f.piece(100, 156)}) == operations{4, 2});
-  CHECK(f.round_trip({header, f.piece(0, 200), f.piece(300, 200)}) == operations{6, 4});
+  CHECK(f.round_trip({header, f.piece(0, 300), f.piece(400, 300)}) == operations{6, 4});
   std::vector<io_piece> small{header};
   for (std::size_t i = 0; i < 64; ++i)
     small.push_back(f.piece(2 * i, 1));
@@ -157,15 +158,15 @@ TEST_CASE("a request of several operations ends once, with the first error, afte
     std::deque<counted_io> requests;
     for (std::size_t i = 0; i < 20; ++i) {
       requests.emplace_back(kind::write, i * 200 * page_bytes,
-                            std::vector<io_piece>{header, f.piece(i * 40, 128)});
+                            std::vector<io_piece>{header, f.piece(i * 40, 256)});
       requests.back().submit_to(f.file());
     }
     poll_until(f.file(), 20);
     for (const auto& io : requests)
       CHECK((io.calls == 1 && io.error == 0));
     // The header fails and the payload does not, and the other way around.
-    CHECK(run_io(f.file(), kind::read, 0, {{nullptr, page_bytes}, f.piece(0, 128)}) == EFAULT);
-    CHECK(run_io(f.file(), kind::read, 0, {f.piece(0, 128), {nullptr, page_bytes}}) == EFAULT);
+    CHECK(run_io(f.file(), kind::read, 0, {{nullptr, page_bytes}, f.piece(0, 256)}) == EFAULT);
+    CHECK(run_io(f.file(), kind::read, 0, {f.piece(0, 256), {nullptr, page_bytes}}) == EFAULT);
   }
 }
 
