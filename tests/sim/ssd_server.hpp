@@ -62,7 +62,10 @@ private:
     std::unique_ptr<memory_file> file;
     const segment_log* log = nullptr;  // the tier's
     std::vector<int> stored;           // names, by the time they were seen to be stored
-    bool writes_failed = false;        // in this life, perhaps
+    // In the index since the start, but not promised: a list that came to the disk before its
+    // records did, at a level that allows it.
+    std::array<bool, name_count> doubtful{};
+    bool writes_failed = false;  // in this life, perhaps
   };
   // Two tensor-parallel ranks. Its memory lives as long as somebody loads into it.
   using tensor = std::shared_ptr<test::heap_memory>;
