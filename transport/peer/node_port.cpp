@@ -12,6 +12,7 @@
 #include "transport/peer/mapped_link.hpp"
 #include "transport/peer/peer_devices.hpp"
 #include "transport/peer/stream_link.hpp"
+#include "transport/peer/ucx_link.hpp"
 
 namespace kvd {
 
@@ -78,6 +79,9 @@ result<void> node_port::start(random_source& random) {
   if (allowed_.tcp) {
     if (auto offered = offer_stream(); !offered) return offered;
   }
+  if (allowed_.rdma) {
+    if (auto offered = offer_rdma(); !offered) return offered;
+  }
   auto encoded = encode(own_);
   if (!encoded) return tl::unexpected(std::move(encoded.error()));
   encoded_ = std::move(*encoded);
@@ -107,6 +111,7 @@ result<void> node_port::choose_devices() {
   auto chosen = choose_peer_devices(options_.nics);
   if (!chosen) return tl::unexpected(std::move(chosen.error()));
   devices_ = std::move(chosen->network);
+  rdma_devices_ = std::move(chosen->rdma);
   // Without --nics the routing table knows best where to send from.
   if (options_.nics.empty()) return {};
   for (const auto& device : devices_)
@@ -135,17 +140,46 @@ result<void> node_port::offer_stream() {
   }
   auto& section = own_.stream.emplace();
   section.port = stream_->port();
-  section.hosts = options_.advertise;
+  return set_hosts(section.hosts);
+}
+
+result<void> node_port::set_hosts(std::vector<std::string>& hosts) const {
+  hosts = options_.advertise;
   const bool anywhere = options_.listen_host == "0.0.0.0" || options_.listen_host == "::";
-  if (section.hosts.empty() && !anywhere) section.hosts = {options_.listen_host};
-  if (section.hosts.empty()) {
+  if (hosts.empty() && !anywhere) hosts = {options_.listen_host};
+  if (hosts.empty()) {
     for (const auto& device : devices_)
-      section.hosts.push_back(device.addresses.front().host());
+      hosts.push_back(device.addresses.front().host());
   }
-  if (section.hosts.empty()) {
+  if (hosts.empty()) {
     return fail(errc::not_configured, "no network device has an address that peers could use");
   }
-  if (section.hosts.size() > limits::peer_hosts_max) section.hosts.resize(limits::peer_hosts_max);
+  if (hosts.size() > limits::peer_hosts_max) hosts.resize(limits::peer_hosts_max);
+  return {};
+}
+
+result<void> node_port::offer_rdma() {
+  const bool none = rdma_devices_.empty() && !options_.rdma_over_tcp;
+  const bool asked =
+      std::find(options_.links.begin(), options_.links.end(), "rdma") != options_.links.end();
+  if (none && asked) return fail(errc::not_configured, "links: rdma needs an RDMA device");
+  if (none) return {};
+  ucx_ = std::make_unique<ucx_worker>(loop_, metrics_, pool_.regions, own_.key, own_.boot_id);
+  ucx_settings with;
+  with.devices = rdma_devices_;
+  with.tcp = options_.rdma_over_tcp;
+  if (with.tcp) {
+    with.devices.clear();
+    for (const auto& device : network_devices())
+      with.devices.push_back(device.name);
+  }
+  with.listen_host = options_.listen_host;
+  with.listen_port =
+      static_cast<std::uint16_t>(options_.listen_port == 0 ? 0 : options_.listen_port + 1);
+  peer_address::ucx_section section;
+  if (auto opened = ucx_->open(with, section); !opened) return opened;
+  if (auto set = set_hosts(section.hosts); !set) return set;
+  own_.ucx = std::move(section);
   return {};
 }
 
@@ -153,6 +187,7 @@ result<peer_link_kind> node_port::kind_for(const peer_address& address) const {
   if (allowed_.mapped && address.mapped && is_reachable(*address.mapped)) {
     return peer_link_kind::mapped;
   }
+  if (ucx_ != nullptr && address.ucx) return peer_link_kind::rdma;
   if (allowed_.tcp && address.stream) return peer_link_kind::tcp;
   return fail(errc::unavailable,
               fmt::format("no link in common: the peer offers{}{}{}{}, this "
@@ -169,10 +204,11 @@ result<std::shared_ptr<peer_remote>> node_port::open(std::string_view bytes) {
   const auto kind = kind_for(*address);
   if (!kind) return tl::unexpected(kind.error());
   std::vector<std::vector<socket_address>> hosts;
-  if (*kind == peer_link_kind::tcp) {
+  if (*kind != peer_link_kind::mapped) {
+    const bool tcp = *kind == peer_link_kind::tcp;
     std::string why;
-    for (const auto& host : address->stream->hosts) {
-      auto found = resolve(host, address->stream->port);
+    for (const auto& host : tcp ? address->stream->hosts : address->ucx->hosts) {
+      auto found = resolve(host, tcp ? address->stream->port : address->ucx->port);
       if (found) {
         hosts.push_back(std::move(*found));
       } else {
@@ -242,6 +278,12 @@ std::unique_ptr<peer_link> node_port::make_link(node_remote& remote, link_events
       }
       return std::make_unique<mapped_link>(loop_, events, *copies_, address);
     }
+    if (remote.kind() == peer_link_kind::rdma) {
+      std::vector<socket_address> hosts;
+      for (const auto& alternatives : remote.hosts())
+        hosts.insert(hosts.end(), alternatives.begin(), alternatives.end());
+      return std::make_unique<ucx_link>(*ucx_, loop_, events, address, std::move(hosts));
+    }
     stream_link::target to{remote.hosts(), {address.key, address.boot_id}};
     return std::make_unique<stream_link>(loop_, events, time_, std::move(to), local_);
   } catch (const std::exception& failed) {
@@ -290,6 +332,7 @@ time_point node_port::turn_all(time_point now) noexcept {
   }
   if (stream_) next = std::min(next, stream_->tick(now));
   if (mapped_) next = std::min(next, mapped_->tick(now));
+  if (ucx_) next = std::min(next, ucx_->tick(now));
   return next;
 }
 
@@ -307,6 +350,7 @@ void node_port::run() noexcept {
   copies_.reset();
   mapped_.reset();
   stream_.reset();
+  ucx_.reset();
 }
 
 }  // namespace kvd

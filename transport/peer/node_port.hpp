@@ -21,6 +21,7 @@
 #include "transport/peer/open_peer_port.hpp"
 #include "transport/peer/peer_port.hpp"
 #include "transport/peer/stream_holder.hpp"
+#include "transport/peer/ucx_worker.hpp"
 
 namespace kvd {
 
@@ -49,6 +50,8 @@ private:
   result<void> choose_links();
   result<void> choose_devices();
   result<void> offer_mapped();
+  result<void> offer_rdma();
+  result<void> set_hosts(std::vector<std::string>& hosts) const;
   result<void> offer_stream();
   result<peer_link_kind> kind_for(const peer_address& address) const;
   std::unique_ptr<peer_link> make_link(node_remote& remote, link_events& events,
@@ -65,13 +68,15 @@ private:
   peer_metrics& metrics_;
   allowed_links allowed_;
   std::vector<network_device> devices_;  // that links use
-  std::vector<socket_address> local_;    // one address a device, to send from
+  std::vector<std::string> rdma_devices_;
+  std::vector<socket_address> local_;  // one address a device, to send from
   peer_address own_;
   std::string encoded_;
 
   event_loop loop_;
   std::unique_ptr<stream_holder> stream_;
   std::unique_ptr<mapped_holder> mapped_;
+  std::unique_ptr<ucx_worker> ucx_;
 
   std::mutex mutex_;
   std::vector<active_read*> inbox_;                 // GUARDED_BY(mutex_)

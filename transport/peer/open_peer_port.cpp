@@ -1,5 +1,10 @@
 #include "transport/peer/open_peer_port.hpp"
 
+#include <csignal>
+#include <cstring>
+
+#include <dlfcn.h>
+
 #include "transport/peer/node_port.hpp"
 
 namespace kvd {
@@ -14,6 +19,21 @@ result<std::unique_ptr<peer_port>> open_peer_port(const peer_options& options,
   return port;
 }
 
-void reset_peer_library_signals() noexcept {}
+void reset_peer_library_signals() noexcept {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    struct sigaction present {};
+    if (::sigaction(signal, nullptr, &present) != 0) continue;
+    const auto* const handler = (present.sa_flags & SA_SIGINFO) != 0
+                                    ? reinterpret_cast<const void*>(present.sa_sigaction)
+                                    : reinterpret_cast<const void*>(present.sa_handler);
+    // Sanitizers have theirs, which are to stay.
+    Dl_info owner{};
+    if (::dladdr(handler, &owner) == 0 || owner.dli_fname == nullptr) continue;
+    if (std::strstr(owner.dli_fname, "libucs") == nullptr) continue;
+    struct sigaction plain {};
+    plain.sa_handler = SIG_DFL;
+    ::sigaction(signal, &plain, nullptr);
+  }
+}
 
 }  // namespace kvd

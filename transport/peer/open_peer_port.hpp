@@ -28,6 +28,7 @@ struct peer_options {
   std::vector<std::string> nics;
   // What UCX's listener binds: 0.0.0.0 or :: means all interfaces; port 0: the system picks one.
   std::string listen_host = "0.0.0.0";
+  // RDMA links use the next one.
   std::uint16_t listen_port = 0;
   // What others are told to connect to: names or literals, tried in this order. Empty: the
   // addresses of `nics`.
@@ -36,6 +37,9 @@ struct peer_options {
   // 0700. Empty: $XDG_RUNTIME_DIR, /run or /tmp, whichever can be written to.
   std::string socket_dir;
   std::string boot_id;  // sixteen bytes; empty: drawn from `random`
+
+  // For tests of the RDMA link where there is no such device: UCX carries it over its TCP.
+  bool rdma_over_tcp = false;
 
   unsigned copy_threads = 2;                    // of the mapping; started with its first remote
   std::uint64_t inflight_bytes_max = 64 << 20;  // a remote

@@ -1,9 +1,13 @@
 #pragma once
 // The holder's end of TCP links: accepts, checks who asks, and sends what is asked for.
 //
-// Bytes go from the pool to the kernel without a copy of ours. Every request is checked against the
-// pool. A connection that says anything malformed, or nothing within the greeting's time, is
-// closed.
+// Long runs of a pool that is a memfd are sent as its pages: the kernel copies once, at the reader.
+// The connection's queue refers to the pool then, as a mapping or an RDMA read does: what is read
+// must stay pinned until the reader says that it is done, and the reader's deadline lies before the
+// time at which the holder stops waiting for that. Short runs, and other pools, are copied.
+//
+// Every request is checked against the pool. A connection that says anything malformed, or nothing
+// within the greeting's time, is closed.
 //
 // Owner: the port; its thread.
 
