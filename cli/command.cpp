@@ -9,6 +9,7 @@
 
 #include "cli/bench_copy.hpp"
 #include "cli/bench_meta.hpp"
+#include "cli/bench_net.hpp"
 #include "cli/bench_policy.hpp"
 #include "cli/bench_rpc.hpp"
 #include "cli/bench_ssd.hpp"
@@ -37,6 +38,7 @@ constexpr command commands[] = {
     {"status", "what a running server holds and does", status, nullptr},
     {"demo", "two engines save and load a slice of a real trace", nullptr, nullptr},
     {"bench copy", "bytes per second of saves and loads, beside memcpy", bench_copy, nullptr},
+    {"bench net", "reads from another process' pool, beside iperf3 and memcpy", bench_net, nullptr},
     {"bench rpc", "latency of prefix queries while engines save", bench_rpc, nullptr},
     {"bench meta", "announcements and prefix queries of a metaserver", bench_meta, nullptr},
     {"bench policy", "hit rates of the eviction policies on a trace", bench_policy, nullptr},
