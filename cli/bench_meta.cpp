@@ -73,6 +73,14 @@ const option meta_options[] = {
      .group = "Queries",
      .help = "Clients that ask at the same time, each on its own connection.",
      .parse = parse_clients},
+    {.name = "removal-clients",
+     .kind = option_kind::count,
+     .fallback = "8",
+     .value = "N",
+     .group = "Queries",
+     .help = "Clients that ask while a node is removed.",
+     .low = 1,
+     .high = 1024},
     {.name = "rounds",
      .kind = option_kind::count,
      .fallback = "3",
@@ -170,7 +178,7 @@ void print_meta(const meta_plan& plan, const std::vector<meta_subject>& subjects
       "{}\n{} blocks of {} nodes, inserts of {}, queries of {} hashes, {} rounds of {:.0f} s; "
       "a node of {} blocks removed while {} clients ask\n\n{}",
       machine_shape(), plan.blocks, meta_node_count(plan), plan.batch, plan.hashes, plan.rounds,
-      plan.seconds, subjects[0].removed, meta_removal_clients, format_table(cells));
+      plan.seconds, subjects[0].removed, plan.removal_clients, format_table(cells));
 }
 
 boost::json::object json_of(const query_row& row) {
@@ -211,6 +219,7 @@ meta_plan meta_plan_from(const resolution& given) {
   plan.hashes = given.get<std::uint64_t>("hashes");
   for (const auto& text : given.get<std::vector<std::string>>("clients"))
     plan.clients.push_back(*parse_unsigned(text));
+  plan.removal_clients = given.get<std::uint64_t>("removal-clients");
   plan.rounds = given.get<std::uint64_t>("rounds");
   plan.seconds = static_cast<double>(given.get<std::uint64_t>("seconds"));
   plan.json = given.get<bool>("json");

@@ -191,7 +191,7 @@ result<void> query_rounds(const meta_plan& plan, const std::vector<asked_query>&
 result<void> remove_node(const meta_plan& plan, const bench_node& node,
                          const std::vector<asked_query>& queries, const clock& time,
                          meta_subject& subject) {
-  auto clients = connect(subject.address, meta_removal_clients);
+  auto clients = connect(subject.address, plan.removal_clients);
   query_row warm_up;
   if (auto done = ask(
           clients, queries, time, [](double s) { return s < 0.2; }, warm_up);

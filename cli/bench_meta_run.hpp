@@ -13,15 +13,13 @@
 
 namespace kvd {
 
-// Clients that ask while a node is removed.
-inline constexpr std::size_t meta_removal_clients = 8;
-
 struct meta_plan {
   std::uint64_t blocks = 0;
   std::uint64_t node_blocks = 0;
   std::uint64_t batch = 0;
   std::uint64_t hashes = 0;
   std::vector<std::size_t> clients;
+  std::size_t removal_clients = 1;  // that ask while a node is removed
   std::uint64_t rounds = 0;
   double seconds = 0;
   bool json = false;
