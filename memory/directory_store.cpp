@@ -239,8 +239,7 @@ result<std::vector<directory_key>> keys_within(const bucket_set& buckets,
     }
   }
   std::ranges::sort(keys, {}, [](const directory_key& k) { return std::pair(k.high, k.low); });
-  const auto again = std::ranges::unique(keys);
-  keys.erase(again.begin(), again.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   return keys;
 }
 
