@@ -5,7 +5,7 @@
 //   begin_drain(): new work is refused, loads of leased blocks go on
 //   destructor: ends listeners, actors, copies and memory, in that order
 //
-// Owner: run_server (or a test), one thread.
+// Owner: run_process (or a test), one thread.
 
 #include <atomic>
 #include <functional>
