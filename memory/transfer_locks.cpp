@@ -16,8 +16,9 @@ transfer_locks::~transfer_locks() {
 }
 
 void transfer_locks::end(held& over) noexcept {
-  metrics_.locked_blocks.add(-static_cast<std::int64_t>(over.blocks.size()));
+  // Counted last: who waits for 0 may take the pool away.
   store_.unpin(over.blocks);
+  metrics_.locked_blocks.add(-static_cast<std::int64_t>(over.blocks.size()));
 }
 
 result<transfer_locks::session> transfer_locks::lock(scope_id in, hash_list hashes) {

@@ -31,7 +31,8 @@ struct ssd_fetch {
   std::string request;
   std::uint32_t group = 0;
   scope_id in = 0;
-  std::vector<std::string> hashes;  // what to bring up, in prefix order
+  std::vector<std::string> hashes;       // what to bring up, in prefix order
+  std::vector<std::uint32_t> positions;  // all of them
   time_point begun{};
 
   // Of the thread that takes it in: positions that another copy fills just now.

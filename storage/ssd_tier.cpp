@@ -35,6 +35,7 @@ ssd_tier::ssd_tier(const ssd_tier_options& how, std::vector<opened_file> files, 
                                 .own_thread = how.own_threads};
   // A worker calls idle() from the start, so that nobody may see the list grow.
   workers_.reserve(files.size());
+  waiting_.reserve(options_.fetch_blocks_max);  // each has a block at least
   troubles_.resize(files.size());
   for (auto& file : files) {
     identities_.push_back(std::move(file.identity));
@@ -145,6 +146,8 @@ bool ssd_tier::fetch(const query_id& id, scope_id in, hash_list asked,
   fetch->hashes.reserve(granted);
   for (const auto* hash : asked.subspan(pinned.size(), granted))
     fetch->hashes.push_back(*hash);
+  fetch->positions.resize(granted);
+  std::iota(fetch->positions.begin(), fetch->positions.end(), 0U);
   fetch->begun = fetch->heard_of = clock_.now();
   fetch->pins.assign(pinned.begin(), pinned.end());
   {
@@ -171,30 +174,35 @@ bool ssd_tier::fetch(const query_id& id, scope_id in, hash_list asked,
 bool ssd_tier::idle(ssd_worker& worker) noexcept {
   const std::lock_guard intake(intake_mutex_);
   if (!started_ || &worker != workers_.front().get()) return false;
-  try {
-    while (true) {
-      std::shared_ptr<ssd_fetch> next;
-      {
-        const std::lock_guard lock(mutex_);
-        if (queued_.empty()) break;
-        next = std::move(queued_.front());
-        queued_.pop_front();
-      }
-      take_in(next);
+  while (true) {
+    std::shared_ptr<ssd_fetch> next;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queued_.empty()) break;
+      next = std::move(queued_.front());
+      queued_.pop_front();
     }
-    retry_busy();
+    take_in(next);
+  }
+  retry_busy();
+  return !waiting_.empty();
+}
+
+// What cannot be claimed for want of memory is not waited for: the query gets what is there.
+void ssd_tier::claim_or_give_up(const std::shared_ptr<ssd_fetch>& fetch,
+                                std::span<const std::uint32_t> positions) noexcept {
+  try {
+    claim_and_order(fetch, positions);
   } catch (const std::exception& thrown) {
     log::error("ssd", "a fetch was given up: {}", thrown.what());
     metrics_.thread_failures.add();
+    fetch->busy.clear();
   }
-  return !waiting_.empty();
 }
 
 void ssd_tier::take_in(const std::shared_ptr<ssd_fetch>& fetch) {
   fetch->reads.store(1);
-  std::vector<std::uint32_t> positions(fetch->hashes.size());
-  std::iota(positions.begin(), positions.end(), 0U);
-  if (!fetch->cancelled.load()) claim_and_order(fetch, positions);
+  if (!fetch->cancelled.load()) claim_or_give_up(fetch, fetch->positions);
   if (fetch->busy.empty()) {
     order_over(fetch);
   } else {
@@ -206,7 +214,7 @@ void ssd_tier::retry_busy() {
   for (auto& fetch : waiting_) {
     const auto positions = std::exchange(fetch->busy, {});
     const bool late = clock_.now() - fetch->begun > busy_max;
-    if (!late && !fetch->cancelled.load()) claim_and_order(fetch, positions);
+    if (!late && !fetch->cancelled.load()) claim_or_give_up(fetch, positions);
     if (fetch->busy.empty()) order_over(std::exchange(fetch, nullptr));
   }
   std::erase(waiting_, nullptr);

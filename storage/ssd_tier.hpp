@@ -102,6 +102,8 @@ private:
   void retry_busy();
   std::vector<std::uint32_t> pin_present(ssd_fetch& fetch,
                                          std::span<const std::uint32_t> positions);
+  void claim_or_give_up(const std::shared_ptr<ssd_fetch>& fetch,
+                        std::span<const std::uint32_t> positions) noexcept;
   void claim_and_order(const std::shared_ptr<ssd_fetch>& fetch,
                        std::span<const std::uint32_t> positions);
   void order(const std::shared_ptr<ssd_fetch>& fetch, std::uint32_t position,

@@ -38,7 +38,8 @@ located_blocks read_located(const LocateResponse& answer, std::size_t asked) {
 located_blocks read_located(const pegaflow::QueryPrefixBlocksResponse& answer,
                             const std::string& self, std::size_t asked) {
   std::vector<std::pair<std::uint32_t, std::string>> nodes;
-  for (const auto& each : answer.nodes()) {
+  const bool newer = answer.nodes().empty();
+  for (const auto& each : newer ? answer.nodes_since_0_25() : answer.nodes()) {
     if (each.node() == self || each.prefix_len() == 0) continue;
     const auto length = std::min<std::uint64_t>(each.prefix_len(), asked);
     nodes.emplace_back(static_cast<std::uint32_t>(length), each.node());

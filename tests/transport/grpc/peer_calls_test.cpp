@@ -140,6 +140,16 @@ TEST_CASE("PegaFlow's prefix lengths become runs, the longest owner first") {
   CHECK(found.runs[2].owners == std::vector<std::uint32_t>{0});
 }
 
+TEST_CASE("PegaFlow's answer is read where 0.25 puts it, too") {
+  pegaflow::QueryPrefixBlocksResponse answer;
+  auto* each = answer.add_nodes_since_0_25();
+  each->set_node("a:1");
+  each->set_prefix_len(2);
+  const auto found = read_located(answer, "self:1", 8);
+  REQUIRE(found.runs.size() == 1);
+  CHECK(found.runs[0].count == 2);
+}
+
 TEST_CASE("a lock that does not add up is refused whole") {
   const auto refused = [](std::initializer_list<std::uint32_t> positions,
                           std::initializer_list<std::int64_t> steps) {

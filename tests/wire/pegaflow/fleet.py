@@ -2,7 +2,11 @@
 
 import itertools
 import os
+import pathlib
+import random
 import subprocess
+
+import pegaflow
 
 from kvd_server import KvdServer
 
@@ -12,6 +16,15 @@ _serial = itertools.count()
 def _ip(*words):
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr.strip()} (this needs root)"
+
+
+def _free_net():
+    """A network that no interface of this machine has: other fleets may be up."""
+    while True:
+        net = f"10.{random.randrange(64, 192)}.{random.randrange(256)}"
+        taken = subprocess.run(["ip", "-4", "addr"], capture_output=True, text=True, check=True)
+        if f" {net}." not in taken.stdout:
+            return net
 
 
 class Host:
@@ -50,7 +63,7 @@ class Fleet:
         # Interface names have 15 characters at most.
         self.name = f"k{os.getpid() % 100000}x{number}"
         self.bridge = f"{self.name}b"
-        self.net = f"10.{64 + os.getpid() % 128}.{(os.getpid() // 128 + number) % 256}"
+        self.net = _free_net()
         self.net6 = f"fd{os.getpid() % 256:02x}:{os.getpid() // 256 % 65536:x}:{number:x}"
         self.hosts, self.processes = [], []
         _ip("link", "add", self.bridge, "type", "bridge")
@@ -78,6 +91,17 @@ class Fleet:
         process.host = host
         self.processes.append(process)
         return process.start()
+
+    def pegaflow_metaserver(self, host):
+        """PegaFlow's own program, from the wheel of this run."""
+        program = pathlib.Path(pegaflow.__file__).parent / "pegaflow-metaserver-py"
+        address = f"{host.address}:50056"
+        process = subprocess.Popen(
+            [*host.prefix, program, "--addr", address, "--http-addr", f"{host.address}:9092"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process.grpc_address = address
+        self.processes.append(process)
+        return process
 
     def close(self):
         for process in self.processes:
