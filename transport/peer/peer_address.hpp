@@ -21,32 +21,40 @@ namespace kvd {
 inline constexpr std::size_t boot_id_bytes = 16;
 inline constexpr std::size_t peer_key_bytes = 16;
 
+struct peer_region_extent {
+  std::uint64_t pool_offset;
+  std::uint64_t bytes;
+};
+
+// Plain TCP; see stream_wire.hpp.
+struct peer_stream_section {
+  std::uint16_t port = 0;
+  std::vector<std::string> hosts;  // names or literals, one a network device; 1 to 32
+};
+
+// A Unix socket that hands the pool's memory over; see mapped_link.hpp.
+struct peer_mapped_section {
+  std::string host_id;       // of the kernel that runs: equal ids, same host
+  std::uint64_t device = 0;  // of the socket, so that its path means the same file
+  std::uint64_t inode = 0;
+  std::string path;
+};
+
+struct peer_ucx_section {
+  struct region_key {
+    std::uint64_t address;  // of the region in the holder's process
+    std::string rkey;
+  };
+  std::uint16_t port = 0;
+  std::vector<std::string> hosts;
+  std::vector<region_key> keys;  // one a region
+};
+
 struct peer_address {
-  struct region {
-    std::uint64_t pool_offset;
-    std::uint64_t bytes;
-  };
-  // Plain TCP; see stream_wire.hpp.
-  struct stream_section {
-    std::uint16_t port = 0;
-    std::vector<std::string> hosts;  // names or literals, one a network device; 1 to 32
-  };
-  // A Unix socket that hands the pool's memory over; see mapped_link.hpp.
-  struct mapped_section {
-    std::string host_id;       // of the kernel that runs: equal ids, same host
-    std::uint64_t device = 0;  // of the socket, so that its path means the same file
-    std::uint64_t inode = 0;
-    std::string path;
-  };
-  struct ucx_section {
-    std::uint16_t port = 0;
-    std::vector<std::string> hosts;
-    struct region_key {
-      std::uint64_t address;  // of the region in the holder's process
-      std::string rkey;
-    };
-    std::vector<region_key> keys;  // one a region
-  };
+  using region = peer_region_extent;
+  using stream_section = peer_stream_section;
+  using mapped_section = peer_mapped_section;
+  using ucx_section = peer_ucx_section;
 
   std::string boot_id;  // boot_id_bytes
   std::string key;      // peer_key_bytes: who does not know it is not answered
