@@ -170,7 +170,7 @@ def test_several_paths_and_shards_are_one_tier(start_server, make_worker, tmp_pa
     tier.flags = lambda *more: ["--ssd-cache-path", *folders, "--ssd-cache-shards", "2",
                                 "--ssd-cache-capacity", "256mb", "--ssd-min-free", "0b"]
     keys = hashes(200, "spread")
-    tier.start(pool="8mb").save(keys).written()
+    tier.start(pool="32mb").save(keys).written()
     for folder in folders:
         assert sorted(os.listdir(folder))[0].startswith("shard-0000")
     tier.stop()
